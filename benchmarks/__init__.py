@@ -1,0 +1,1 @@
+"""One measured claim a file; run with `python -m benchmarks.NAME`."""

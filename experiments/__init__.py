@@ -1,0 +1,1 @@
+"""One question a file; run with `python -m experiments.NAME`."""

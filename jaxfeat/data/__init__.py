@@ -1,0 +1,1 @@
+"""Tasks and their samplers as pure functions of a key."""

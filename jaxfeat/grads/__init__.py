@@ -1,0 +1,1 @@
+"""The gradient taken apart, and what each part does to a feature."""

@@ -1,0 +1,1 @@
+"""Files in and out, each checked on reading back."""

@@ -1,0 +1,1 @@
+"""One pass over blocks: per-position maps and one parameter-free mixer."""

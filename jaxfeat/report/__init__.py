@@ -1,0 +1,1 @@
+"""Figures, tables and the page of a run (matplotlib stays in here)."""

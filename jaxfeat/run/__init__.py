@@ -1,0 +1,1 @@
+"""Command line, result folders and what is installed."""

@@ -1,0 +1,1 @@
+"""Training: the step, its variants, the loop, checkpoints, replay."""

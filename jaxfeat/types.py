@@ -1,0 +1,93 @@
+"""Which axes, which batch and which results does everything here speak of?
+
+Axes, in docstrings as `[B, T, D]` and upper case in einsum:
+
+    B batch            T query position   S source position   N block
+    D residual width   H head             G key-value head    K key size     E value size
+    F MLP width        V vocabulary       M feature           C copy of the parameters
+    R row: one component of one node
+
+A public `layer` k runs over 0..N: 0 is the embedding, k the residual stream after block k,
+so 0-based block b ends at layer k = b + 1. A `node` is a pair (layer, position).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+Tree = Any  # a pytree of arrays
+Node = tuple[int, int]  # (layer, position)
+
+COMPONENTS = ("direct", "precached", "shared")
+
+
+class UserError(ValueError):
+    """An input that the user can mend; the command line prints it in one or two lines and exits 2."""
+
+
+class Batch(NamedTuple):
+    """Sequences with their next-token targets; every field is `[B, T]`.
+
+    `mask` marks real positions (padding may stand on either side); `weight` marks the positions
+    whose target counts in the loss; `position` is what the model's position encoding reads.
+    """
+
+    token: Array
+    target: Array
+    mask: Array
+    weight: Array
+    position: Array
+
+
+class Split(NamedTuple):
+    """The three parts of a gradient, in the order that is kept everywhere.
+
+    They sum to the whole: `direct + precached + shared = grad L` (arXiv 2603.14087, Prop. 3.1).
+    """
+
+    direct: Tree
+    precached: Tree
+    shared: Tree
+
+
+def make_batch(tokens: Array, mask: Array | None = None) -> Batch:
+    """Inputs and next-token targets out of whole sequences.
+
+    Args:
+        tokens: `[B, T+1]` integer ids; position t predicts token t + 1.
+        mask: `[B, T+1]` booleans, true where a token is real. Left or right padding.
+
+    Returns:
+        A `Batch` of `[B, T]` fields. A target counts where it and its input are both real.
+        Positions count from the first real token.
+
+    >>> b = make_batch(jnp.array([[7, 8, 9]]))
+    >>> b.token.tolist(), b.target.tolist(), b.position.tolist()
+    ([[7, 8]], [[8, 9]], [[0, 1]])
+    """
+    tokens = jnp.asarray(tokens, jnp.int32)
+    real = jnp.ones(tokens.shape, bool) if mask is None else jnp.asarray(mask, bool)
+    inputs = real[:, :-1]
+    position = jnp.maximum(jnp.cumsum(inputs, axis=1, dtype=jnp.int32) - 1, 0)
+    return Batch(tokens[:, :-1], tokens[:, 1:], inputs, inputs & real[:, 1:], position)
+
+
+def check_nodes(nodes: Any, layers: int, length: int) -> tuple[Node, ...]:
+    """The nodes as a tuple of int pairs, or a `UserError` that names the valid range.
+
+    >>> check_nodes([(1, 2)], layers=2, length=4)
+    ((1, 2),)
+    """
+    pairs = tuple((int(k), int(i)) for k, i in nodes)
+    if not pairs:
+        raise UserError("nodes: give at least one (layer, position)")
+    for k, i in pairs:
+        if not 0 <= k <= layers:
+            raise UserError(f"layer {k} is out of range: valid layers are 0..{layers}")
+        if not 0 <= i < length:
+            raise UserError(f"position {i} is out of range: valid positions are 0..{length - 1}")
+    if len(set(pairs)) != len(pairs):
+        raise UserError("nodes: each (layer, position) may stand only once")
+    return pairs
