@@ -1,0 +1,233 @@
+"""The one pass over blocks: every question asked of a model is an argument of it."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfeat.nn.copies import Copies, check_copies, copy_of, over_positions
+from jaxfeat.nn.decoder import Decoder, layer_of
+from jaxfeat.nn.route import Resolved, resolve
+from jaxfeat.types import Array, Batch, Tree, UserError
+
+ACTIVATIONS = (
+    "resid_pre", "q", "k", "v", "pattern", "mixed", "attn_out", "resid_mid", "mlp_out", "resid_post",
+)  # fmt: skip
+Edits = Mapping[int, Callable[[Array], Array]]
+
+
+class Output(NamedTuple):
+    """What `forward` gives for a batch: logits `[B, T, V]`, residuals, requested activations."""
+
+    logits: Array
+    resid: Array  # [B, N+1, T, D], layers 0..N
+    acts: dict[str, Array]  # name -> [B, N, T, ...]
+
+
+def forward(
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    *,
+    route=None,
+    taps: Array | None = None,
+    edits: Edits | None = None,
+    copies: Copies = None,
+    want: tuple[str, ...] = (),
+    scan: bool | None = None,
+) -> Output:
+    """Embedding, blocks, final norm and unembedding of a batch.
+
+    Args:
+        batch: `token`, `mask` and `position` are read.
+        route: what gradient crosses positions (`jaxfeat.nn.route`); no value depends on it.
+        taps: `[B, N+1, T, D]` added to the residual at layers 0..N: the gradient with respect to
+            zeros here is the gradient at every node.
+        edits: `{layer k: function of the residual [T, D]}`, applied at layer k after its tap.
+        copies: segment starts of untied parameters (`jaxfeat.nn.copies`).
+        want: names out of `ACTIVATIONS`; only these leave the compiled program.
+        scan: whether blocks run as one `lax.scan`; by default from 4 blocks on.
+
+    Raises:
+        UserError: an unknown activation, a route or copies that do not fit the length.
+    """
+    length = batch.token.shape[1]
+    route, copies = resolve(route, length), check_copies(copies, length)
+    per_layer = None if taps is None else 0
+
+    def one(token, mask, position, taps):
+        resid = over_positions(decoder.embed, params["outer"], copies, token, position)
+        resid = resid if taps is None else resid + taps[0]
+        resid = edits[0](resid) if edits and 0 in edits else resid
+        stack, acts = run_blocks(
+            decoder, params, resid, position, mask=mask, route=route, taps=taps, edits=edits,
+            copies=copies, want=want, scan=scan,
+        )  # fmt: skip
+        normed = over_positions(decoder.norm, params["outer"], copies, stack[-1])
+        logits = over_positions(decoder.unembed, params["outer"], copies, normed)
+        return Output(logits, stack, acts)
+
+    return jax.vmap(one, in_axes=(0, 0, 0, per_layer))(
+        batch.token, batch.mask, batch.position, taps
+    )
+
+
+def run_blocks(
+    decoder: Decoder,
+    params: Tree,
+    resid: Array,
+    position: Array,
+    *,
+    lo: int = 0,
+    hi: int | None = None,
+    mask: Array | None = None,
+    route: Resolved = None,
+    taps: Array | None = None,
+    edits: Edits | None = None,
+    copies: Copies = None,
+    want: tuple[str, ...] = (),
+    scan: bool | None = None,
+) -> tuple[Array, dict[str, Array]]:
+    """0-based blocks lo..hi-1 of one example: `resid [T, D]` at layer lo to layer hi.
+
+    Args and defaults as in `forward`, for one example: `taps` `[N+1, T, D]`.
+
+    Returns:
+        Residuals `[hi-lo+1, T, D]` at layers lo..hi and the requested activations `[hi-lo, ...]`.
+    """
+    hi = decoder.layers if hi is None else hi
+    if not 0 <= lo <= hi <= decoder.layers:
+        raise UserError(f"blocks {lo}..{hi} are out of range: valid are 0..{decoder.layers}")
+    unknown = [name for name in want if name not in ACTIVATIONS]
+    if unknown:
+        raise UserError(f"activation {unknown[0]!r} is unknown; valid: {', '.join(ACTIVATIONS)}")
+    if edits and not all(0 <= k <= decoder.layers for k in edits):
+        raise UserError(f"edits: layers {sorted(edits)} given, valid are 0..{decoder.layers}")
+    mask = jnp.ones(resid.shape[0], bool) if mask is None else mask
+    stacked = not isinstance(params["blocks"], tuple) and not isinstance(decoder.consts, tuple)
+    scan = decoder.layers >= 4 if scan is None else scan
+
+    def step(resid: Array, xs: tuple[Tree, Tree, Array | None]) -> tuple[Array, tuple]:
+        block, const, tap = xs
+        resid, found = run_block(
+            decoder, block, const, resid, position, mask, route, copies, want
+        )
+        resid = resid if tap is None else resid + tap
+        return resid, (resid, found)
+
+    def layer(b: int) -> tuple[Tree, Tree, Array | None]:
+        tap = None if taps is None else taps[b + 1]
+        return layer_of(params["blocks"], b), layer_of(decoder.consts, b), tap
+
+    def segment(resid: Array, start: int, end: int) -> tuple[Array, list]:
+        """Blocks start..end-1 without an edit among them."""
+        if scan and stacked and end - start > 1:
+            span = jax.tree.map(lambda x: x[start:end], (params["blocks"], decoder.consts))
+            xs = (*span, None if taps is None else taps[start + 1 : end + 1])
+            resid, ys = jax.lax.scan(step, resid, xs)
+            return resid, [ys]
+        outs = []
+        for b in range(start, end):
+            resid, y = step(resid, layer(b))
+            outs.append(jax.tree.map(lambda x: x[None], y))
+        return resid, outs
+
+    ends = [*sorted(k for k in edits or () if lo < k < hi), hi]
+    stack, acts = [resid[None]], []
+    for start, end in zip([lo, *ends], ends):
+        resid, outs = segment(resid, start, end)
+        if edits and end in edits and end > lo:
+            resid = edits[end](resid)
+            last, found = outs[-1]
+            outs[-1] = (last.at[-1].set(resid), found)
+        stack += [resids for resids, _ in outs]
+        acts += [found for _, found in outs]
+    joined = {name: jnp.concatenate([a[name] for a in acts]) for name in want} if acts else {}
+    return jnp.concatenate(stack), joined
+
+
+def run_block(
+    decoder: Decoder,
+    block: Tree,
+    const: Tree,
+    resid: Array,
+    position: Array,
+    mask: Array,
+    route: Resolved,
+    copies: Copies,
+    want: tuple[str, ...] = (),
+) -> tuple[Array, dict[str, Array]]:
+    """One block of one example: `resid [T, D]` to `resid [T, D]`, with requested activations."""
+    q, (k, v) = _reads(decoder, block, const, resid, position, copies)
+    visible = decoder.visible(const, position, position) & mask[None, :] & mask[:, None]
+    mixed = decoder.mix(q, k, v, visible, route)
+    attn, mlp = _writes(decoder, block, const, mixed, resid, copies)
+    out = resid + attn + mlp
+    found = {
+        "resid_pre": resid, "q": q, "k": k, "v": v, "mixed": mixed, "attn_out": attn,
+        "resid_mid": resid + attn, "mlp_out": mlp, "resid_post": out,
+    }  # fmt: skip
+    if "pattern" in want:
+        # the weights are what mixing the one-hot sources gives
+        sources = jnp.eye(k.shape[0], dtype=v.dtype)[:, None, :]
+        sources = jnp.broadcast_to(sources, (k.shape[0], k.shape[1], k.shape[0]))
+        found["pattern"] = decoder.mix(q, k, sources, visible, None)
+    return out, {name: found[name] for name in want}
+
+
+def run_column(
+    decoder: Decoder,
+    block: Tree,
+    const: Tree,
+    resid: Array,
+    i: Array,
+    position: Array,
+    mask: Array,
+    route: Array | None,
+    copies: Copies = None,
+) -> Array:
+    """One block at one query position: `resid [S, D]` to `resid [D]` at position i.
+
+    Equal to row i of `run_block`. Keys and values are formed for all S sources unless the model
+    brings a `column` of its own and its parameters are tied.
+
+    Args:
+        i: the query position (may be traced).
+        route: `[S]`, the row of the query, or None.
+    """
+    here = position[i]
+    visible = decoder.visible(const, here[None], position)[0] & mask & mask[i]
+    if decoder.column is not None and copies is None:
+        return decoder.column(block, const, resid, i, here, visible, route)
+    mine = block
+    if copies is not None:
+        mine = jax.tree.map(lambda x: x[copy_of(copies, i)], block)
+    k, v = over_positions(
+        lambda b, x, p: decoder.memory(b, const, x, p), block, copies, resid, position
+    )
+    q = decoder.query(mine, const, resid[i], here)
+    route = None if route is None else route[None]
+    mixed = decoder.mix(q[None], k, v, visible[None], route)[0]
+    attn = decoder.attn_out(mine, const, mixed)
+    return resid[i] + attn + decoder.mlp_out(mine, const, resid[i], attn)
+
+
+def _reads(decoder: Decoder, block, const, resid, position, copies) -> tuple:
+    """Queries, and keys and values, at every position."""
+    q = over_positions(
+        lambda b, x, p: decoder.query(b, const, x, p), block, copies, resid, position
+    )
+    memory = over_positions(
+        lambda b, x, p: decoder.memory(b, const, x, p), block, copies, resid, position
+    )
+    return q, memory
+
+
+def _writes(decoder: Decoder, block, const, mixed, resid, copies) -> tuple[Array, Array]:
+    """What attention and MLP write at every position."""
+    attn = over_positions(lambda b, m: decoder.attn_out(b, const, m), block, copies, mixed)
+    mlp = over_positions(
+        lambda b, x, a: decoder.mlp_out(b, const, x, a), block, copies, resid, attn
+    )
+    return attn, mlp

@@ -1,0 +1,81 @@
+"""Which copy of the parameters does each position use?
+
+`copies` is None (one set for all positions) or the increasing start positions of the segments,
+`(0, m)` for an m-untied model and `range(T)` for a fully untied one. Copies stand on the leading
+axis of `outer`'s leaves and of each block's own leaves: with stacked blocks `[N, C, ...]`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfeat import tree
+from jaxfeat.types import Array, Tree, UserError
+
+Copies = tuple[int, ...] | None
+
+
+def check_copies(copies: Copies, length: int) -> Copies:
+    """The segment starts as a tuple, or a `UserError` that says what they must be.
+
+    >>> check_copies([0, 2], 4)
+    (0, 2)
+    """
+    if copies is None:
+        return None
+    starts = tuple(int(s) for s in copies)
+    if not starts or starts[0] != 0 or any(b <= a for a, b in zip(starts, starts[1:])):
+        raise UserError(f"copies: {starts} given; starts must increase from 0")
+    if starts[-1] >= length:
+        raise UserError(f"copies: a segment starts at {starts[-1]}, outside 0..{length - 1}")
+    return starts
+
+
+def crop_copies(copies: Copies, length: int) -> Copies:
+    """The segments that the first `length` positions meet."""
+    return copies if copies is None else tuple(s for s in copies if s < length)
+
+
+def copy_of(copies: Copies, i: Array) -> Array:
+    """The copy that position i uses (0 for a tied model)."""
+    if copies is None:
+        return jnp.zeros_like(i)
+    return jnp.searchsorted(jnp.array(copies), i, side="right") - 1
+
+
+def over_positions(fn: Callable, params: Tree, copies: Copies, *xs: Array) -> Tree:
+    """`fn(params, x...)` at every position, each with the copy of its segment.
+
+    Args:
+        fn: a map of one position.
+        params: a tree; with copies its leaves have a leading axis C.
+        xs: arrays `[T, ...]`.
+
+    Returns:
+        What `fn` gives, stacked over T. Equal segments run as one batched product.
+    """
+    along = jax.vmap(fn, in_axes=(None, *(0 for _ in xs)))
+    if copies is None:
+        return along(params, *xs)
+    length = xs[0].shape[0]
+    sizes = np.diff((*copies, length))
+    params = tree.index(params, slice(0, len(copies)))
+    if (sizes == sizes[0]).all():
+        folded = [x.reshape(len(copies), sizes[0], *x.shape[1:]) for x in xs]
+        out = jax.vmap(along)(params, *folded)
+        return jax.tree.map(lambda y: y.reshape(length, *y.shape[2:]), out)
+    parts = [
+        along(tree.index(params, c), *(x[start : start + size] for x in xs))
+        for c, (start, size) in enumerate(zip(copies, sizes))
+    ]
+    return tree.concat(parts)
+
+
+def stack_copies(trees: list[Tree]) -> Tree:
+    """Parameter sets `{"outer", "blocks"}` stacked as copies."""
+    outer = jax.tree.map(lambda *x: jnp.stack(x), *(t["outer"] for t in trees))
+    blocks = [t["blocks"] for t in trees]
+    axis = 0 if isinstance(blocks[0], tuple) else 1
+    return {"outer": outer, "blocks": jax.tree.map(lambda *x: jnp.stack(x, axis), *blocks)}

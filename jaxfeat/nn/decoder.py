@@ -1,0 +1,78 @@
+"""What must a model say of itself so that its gradients can be taken apart?
+
+A decoder is a set of maps of ONE position plus one parameter-free function that mixes positions.
+Everything else (routes, copies, taps, edits, one column alone) is an argument of the pass in
+`jaxfeat.nn.blocks`, so that any model written this way is split, traced and edited alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfeat.nn import attention
+from jaxfeat.types import Array, Tree
+
+
+def causal_visible(const: Tree, t_position: Array, s_position: Array) -> Array:
+    """`[T, S]`: a query sees sources at its own and at earlier positions."""
+    return t_position[:, None] >= s_position[None, :]
+
+
+def no_norm(outer: Tree, resid: Array) -> Array:
+    """No final norm."""
+    return resid
+
+
+class Decoder(NamedTuple):
+    """A model as pure functions. Parameters are `{"outer": tree, "blocks": tree}`.
+
+    `blocks` is a tree whose leaves are stacked on a leading axis [N], or a tuple of N trees.
+    `consts` holds per-block arrays that are no parameters (windows, rotary frequencies), stacked
+    or as a tuple likewise, or None. `layers` is N, `width` is D, `vocab` is V.
+
+    Fields, for one position each unless a shape says otherwise:
+        init(key) -> params
+        embed(outer, token, position) -> resid [D]
+        query(block, const, resid [D], position) -> q [H, K], scaled: the mixer never scales
+        memory(block, const, resid [D], position) -> k [G, K], v [G, E]
+        attn_out(block, const, mixed [H, E]) -> [D]
+        mlp_out(block, const, resid_pre [D], attn_out [D]) -> [D]
+        unembed(outer, normed [D], ids=None) -> logits [V], or those of the ids alone
+        norm(outer, resid [D]) -> [D]
+        visible(const, t_position [T], s_position [S]) -> bool [T, S]; padding is added by the pass
+        mix(q [T, H, K], k [S, G, K], v [S, G, E], visible, route) -> [T, H, E]
+        column(block, const, resid [S, D], i, position, visible [S], route [S]) -> resid [D] after
+            the block at index i, whose position is given; an optional fast form of what the
+            maps give for one query
+    """
+
+    layers: int
+    width: int
+    vocab: int
+    init: Callable[[Array], Tree]
+    embed: Callable[..., Array]
+    query: Callable[..., Array]
+    memory: Callable[..., tuple[Array, Array]]
+    attn_out: Callable[..., Array]
+    mlp_out: Callable[..., Array]
+    unembed: Callable[..., Array]
+    norm: Callable[..., Array] = no_norm
+    visible: Callable[..., Array] = causal_visible
+    mix: Callable[..., Array] = attention.mix
+    column: Callable[..., Array] | None = None
+    consts: Any = None
+    causal: bool = True
+
+
+def layer_of(stacked: Tree, b: int) -> Tree:
+    """The tree of 0-based block b, from stacked leaves or from a tuple."""
+    if stacked is None or isinstance(stacked, tuple):
+        return stacked if stacked is None else stacked[b]
+    return jax.tree.map(lambda x: x[b], stacked)
+
+
+def stack_layers(blocks: list[Tree]) -> Tree:
+    """Blocks of equal structure stacked on a leading axis."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *blocks)
