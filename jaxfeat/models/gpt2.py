@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxfeat.nn.attention import masked_softmax, tangent_only
 from jaxfeat.nn.decoder import Decoder, stack_layers
-from jaxfeat.nn.modules import FromHeads, LayerNorm, Mlp, ToHeads, gelu_tanh, normal_init
+from jaxfeat.nn.modules import LayerNorm, Linear, Mlp, gelu_tanh, normal_init
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Tree, UserError
 
@@ -65,26 +65,28 @@ class Block(nn.Module):
 
     def setup(self):
         c = self.config
-        size, write = c.width // c.heads, normal_init(0.02 / math.sqrt(2 * c.layers))
+        read, write = normal_init(0.02), normal_init(0.02 / math.sqrt(2 * c.layers))
         self.ln_1, self.ln_2 = LayerNorm(c.eps), LayerNorm(c.eps)
-        self.q = ToHeads(c.heads, size, normal_init(0.02))
-        self.k = ToHeads(c.heads, size, normal_init(0.02))
-        self.v = ToHeads(c.heads, size, normal_init(0.02))
-        self.o = FromHeads(c.width, write)
-        self.mlp = Mlp(c.width, c.mlp or 4 * c.width, gelu_tanh, normal_init(0.02), write)
+        self.q, self.k, self.v = Linear(c.width, read), Linear(c.width, read), Linear(c.width, read)
+        self.o = Linear(c.width, write)
+        self.mlp = Mlp(c.width, c.mlp or 4 * c.width, gelu_tanh, read, write)
 
     def query(self, resid: Array) -> Array:
-        return self.q(self.ln_1(resid)) / math.sqrt(self.config.width // self.config.heads)
+        q = self.heads(self.q(self.ln_1(resid)))
+        return q / math.sqrt(q.shape[-1])
 
     def memory(self, resid: Array) -> tuple[Array, Array]:
         read = self.ln_1(resid)
-        return self.k(read), self.v(read)
+        return self.heads(self.k(read)), self.heads(self.v(read))
 
     def normed(self, resid: Array) -> Array:
         return self.ln_1(resid)
 
     def attn_out(self, mixed: Array) -> Array:
-        return self.o(mixed)
+        return self.o(mixed.reshape(-1))
+
+    def heads(self, flat: Array) -> Array:
+        return flat.reshape(self.config.heads, -1)
 
     def mlp_out(self, resid_pre: Array, attn_out: Array) -> Array:
         return self.mlp(self.ln_2(resid_pre + attn_out))
@@ -179,20 +181,15 @@ def attend_column(
 
 def _scores(keys: Tree, read: Array, q: Array) -> Array:
     """`[H, S]` scores of one query against sources that were never projected."""
-    kernel, bias = _unwrap(keys)
-    probe = jnp.einsum("HK,DHK->HD", q, kernel)
+    heads, size = q.shape
+    kernel, bias = keys["kernel"].reshape(heads, size, -1), keys["bias"].reshape(heads, size)
+    probe = jnp.einsum("HK,HKD->HD", q, kernel)
     return widen(probe @ read.T + jnp.sum(q * bias, axis=-1, keepdims=True))
 
 
 def _mixed(values: Tree, read: Array, pattern: Array) -> Array:
     """`[H, E]` out of weights `[H, S]` over sources that were never projected."""
-    kernel, bias = _unwrap(values)
-    pattern = pattern.astype(read.dtype)
+    heads, pattern = pattern.shape[0], pattern.astype(read.dtype)
+    kernel, bias = values["kernel"].reshape(heads, -1, read.shape[1]), values["bias"]
     total = jnp.sum(pattern, axis=-1, keepdims=True)
-    return jnp.einsum("HD,DHE->HE", pattern @ read, kernel) + total * bias
-
-
-def _unwrap(dense: Tree) -> tuple[Array, Array]:
-    """Kernel and bias of a `ToHeads`."""
-    inner = dense["DenseGeneral_0"]
-    return inner["kernel"], inner["bias"]
+    return jnp.einsum("HD,HED->HE", pattern @ read, kernel) + total * bias.reshape(heads, -1)

@@ -18,31 +18,21 @@ class LayerNorm(nn.Module):
         return norm(x)
 
 
-class ToHeads(nn.Module):
-    """`[D] -> [heads, size]`; kernel `[D, heads, size]`, bias `[heads, size]`."""
+class Linear(nn.Module):
+    """`[in] -> [out]`; kernel `[out, in]`, bias `[out]`.
 
-    heads: int
-    size: int
+    The kernel's layout is that in which reverse mode gives its gradient: stored the other way
+    round, every weight gradient would be transposed (on a CPU that costs more than the product).
+    """
+
+    out: int
     init: Callable
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        features = (self.heads, self.size)
-        return nn.DenseGeneral(features, kernel_init=self.init, param_dtype=x.dtype)(x)
-
-
-class FromHeads(nn.Module):
-    """`[heads, size] -> [D]`; kernel `[heads, size, D]`, bias `[D]`."""
-
-    width: int
-    init: Callable
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        dense = nn.DenseGeneral(
-            self.width, axis=(-2, -1), kernel_init=self.init, param_dtype=x.dtype
-        )
-        return dense(x)
+        kernel = self.param("kernel", self.init, (self.out, x.shape[-1]), x.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.out,), x.dtype)
+        return x @ kernel.T + bias
 
 
 class Mlp(nn.Module):
@@ -56,9 +46,8 @@ class Mlp(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        hidden = nn.Dense(self.hidden, kernel_init=self.init_in, param_dtype=x.dtype, name="fc")
-        out = nn.Dense(self.width, kernel_init=self.init_out, param_dtype=x.dtype, name="proj")
-        return out(self.act(hidden(x)))
+        hidden = self.act(Linear(self.hidden, self.init_in, name="fc")(x))
+        return Linear(self.width, self.init_out, name="proj")(hidden)
 
 
 def gelu_tanh(x: Array) -> Array:

@@ -1,0 +1,222 @@
+"""How is the gradient at a node divided into direct, precached and shared?
+
+For `sg(k, i)` a stop-gradient on the residual at layer k and position i, and `L_j` the loss of
+position j with the denominator of the whole:
+
+    direct    = grad( L_i - L_i^sg )
+    precached = grad( sum_{j>i} (L_j - L_j^sg) )
+    shared    = grad( sum_j L_j^sg )
+
+(arXiv 2603.14087, Prop. 3.1.) `split_by_definition` computes this as it stands, a backward pass
+each. `split_gradient` uses that every path which `sg` removes runs through the node: with
+`d_total = dL / dr[k, i]` and `d_direct` the same in the myopic graph, direct is the pull-back of
+d_direct and precached that of their difference; two backward passes give both for all nodes.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfeat import tree
+from jaxfeat.grads.plan import Plan, make_plan, row_index
+from jaxfeat.grads.sweep import Parts, pull
+from jaxfeat.nn.blocks import forward
+from jaxfeat.nn.copies import Copies, check_copies
+from jaxfeat.nn.decoder import Decoder
+from jaxfeat.nn.loss import count_targets, loss_terms
+from jaxfeat.nn.route import own_column, resolve
+from jaxfeat.types import Array, Batch, Split, Tree, UserError, check_nodes
+
+
+class Cotangents(NamedTuple):
+    """Gradients of the loss at every node of every example, `[B, N+1, T, D]`, and residuals."""
+
+    total: Array
+    direct: Array
+    resid: Array
+
+
+def cotangents(
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    *,
+    route=None,
+    copies: Copies = None,
+    count: Array | None = None,
+) -> Cotangents:
+    """`dL / dr[k, i]` at all nodes at once, in the whole graph and in each own column.
+
+    Args:
+        route: the graph that training uses; the direct part keeps its diagonal alone.
+        count: the denominator of L; by default the number of real targets of this batch. Give
+            the whole number to add up chunks of a batch.
+
+    Raises:
+        UserError: a model that is not causal: there `r[k, i]` reaches `L_i` through other columns.
+    """
+    check_causal(decoder)
+    route = resolve(route, batch.token.shape[1])
+    count = count_targets(batch) if count is None else count
+
+    def loss(taps, route):
+        out = forward(decoder, params, batch, route=route, taps=taps, copies=copies)
+        terms = loss_terms(out.logits, batch)
+        return jnp.sum(terms) / count.astype(terms.dtype), out.resid
+
+    like = jax.eval_shape(lambda p: forward(decoder, p, batch, copies=copies).resid, params)
+    taps = jnp.zeros(like.shape, like.dtype)
+    total, resid = jax.grad(loss, has_aux=True)(taps, route)
+    direct, _ = jax.grad(loss, has_aux=True)(taps, own_column(route))
+    return Cotangents(total, direct, resid)
+
+
+def row_cotangents(found: Cotangents, plan: Plan) -> Array:
+    """The cotangents that the plan's rows pull back, `[R, B, D]`."""
+    rows = plan.rows
+    k = jnp.array([r.layer for r in rows])
+    i = jnp.array([r.position for r in rows])
+    precached = jnp.array([bool(r.component) for r in rows])[:, None, None]
+    direct = jnp.moveaxis(found.direct[:, k, i], 0, 1)
+    total = jnp.moveaxis(found.total[:, k, i], 0, 1)
+    return jnp.where(precached, total - direct, direct)
+
+
+def split_gradient(
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    nodes,
+    *,
+    route=None,
+    copies: Copies = None,
+    count: Array | None = None,
+    chunks: int = 4,
+    at_once: int = 1,
+) -> Split:
+    """The split at a set of nodes, in the fast form.
+
+    Args:
+        nodes: pairs (layer 0..N, position 0..T-1).
+        route, copies: of the graph that training uses.
+        count: as in `cotangents`.
+        chunks, at_once: how the work is grouped (`jaxfeat.grads.plan`); results do not depend
+            on them.
+
+    Returns:
+        A `Split` of trees like the parameters with a leading axis over nodes; its parts sum to
+        the gradient.
+
+    Raises:
+        UserError: a node out of range, a route or copies that do not fit, a bidirectional model.
+    """
+    length = batch.token.shape[1]
+    route, copies = resolve(route, length), check_copies(copies, length)
+    plan = make_plan(nodes, layers=decoder.layers, length=length, chunks=chunks, at_once=at_once)
+    found = cotangents(decoder, params, batch, route=route, copies=copies, count=count)
+    parts = pull(
+        decoder, params, batch, found.resid, row_cotangents(found, plan), plan,
+        route=route, copies=copies,
+    )  # fmt: skip
+    direct, precached = spread(parts, plan, params)
+    whole = _gradient(decoder, params, batch, route, copies, count)
+    shared = jax.tree.map(lambda w, d, p: w[None] - d - p, whole, direct, precached)
+    return Split(direct, precached, shared)
+
+
+def split_by_definition(
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    nodes,
+    *,
+    route=None,
+    copies: Copies = None,
+    count: Array | None = None,
+) -> Split:
+    """The split at a set of nodes by stop-gradients, as it is defined: slow, for comparison."""
+    check_causal(decoder)
+    length = batch.token.shape[1]
+    nodes = check_nodes(nodes, decoder.layers, length)
+    count = count_targets(batch) if count is None else count
+
+    def position_losses(params, layer=None, i=None):
+        def stop(resid):
+            here = jnp.arange(length)[:, None] == i
+            return jnp.where(here, jax.lax.stop_gradient(resid), resid)
+
+        edits = None if layer is None else {layer: stop}
+        out = forward(decoder, params, batch, route=route, copies=copies, edits=edits)
+        terms = loss_terms(out.logits, batch)
+        return jnp.sum(terms, axis=0) / count.astype(terms.dtype)
+
+    def parts(layer, i):
+        own, later = jnp.arange(length) == i, jnp.arange(length) > i
+        pick = lambda mask: jax.grad(
+            lambda p: jnp.sum(
+                jnp.where(mask, position_losses(p) - position_losses(p, layer, i), 0)
+            )
+        )(params)
+        shared = jax.grad(lambda p: jnp.sum(position_losses(p, layer, i)))(params)
+        return Split(pick(own), pick(later), shared)
+
+    by_layer = {k: [i for layer, i in nodes if layer == k] for k, _ in nodes}
+    found = [
+        jax.lax.map(partial(parts, k), jnp.array(positions)) for k, positions in by_layer.items()
+    ]
+    order = [(k, i) for k, positions in by_layer.items() for i in positions]
+    back = jnp.array([order.index(node) for node in nodes])
+    return jax.tree.map(lambda x: x[back], tree.concat(found))
+
+
+def spread(parts: tuple[Parts, ...], plan: Plan, params: Tree) -> tuple[Tree, Tree]:
+    """Direct and precached parts as trees like the parameters, leading axis over the nodes."""
+    stacked = not isinstance(params["blocks"], tuple)
+    wide = []
+    for chunk, part in zip(plan.chunks, parts, strict=True):
+        blocks = []
+        for b in range(plan.layers):
+            like = jax.tree.map(lambda x: x[b], params["blocks"]) if stacked else None
+            like = params["blocks"][b] if like is None else like
+            held = part.blocks[b] if b < len(part.blocks) else None
+            blocks.append(_pad_rows(held, like, len(chunk.rows)))
+        made = jax.tree.map(lambda *x: jnp.stack(x, 1), *blocks) if stacked else tuple(blocks)
+        wide.append({"outer": part.outer, "blocks": made})
+    rows = tree.concat(wide)
+    index = row_index(plan)
+
+    def component(c: int) -> Tree:
+        at = jnp.array(index[:, c])
+        return jax.tree.map(
+            lambda x: jnp.where(at.reshape(-1, *[1] * (x.ndim - 1)) >= 0, x[at], 0), rows
+        )
+
+    return component(0), component(1)
+
+
+def check_causal(decoder: Decoder) -> None:
+    """Refuse a model in which a position's own loss is reached through later columns."""
+    if not decoder.causal:
+        raise UserError("the gradient split is defined for causal models; this one is bidirectional")
+
+
+def _gradient(decoder, params, batch, route, copies, count) -> Tree:
+    """`grad L`."""
+
+    def loss(params):
+        out = forward(decoder, params, batch, route=route, copies=copies)
+        terms = loss_terms(out.logits, batch)
+        total = count_targets(batch) if count is None else count
+        return jnp.sum(terms) / total.astype(terms.dtype)
+
+    return jax.grad(loss)(params)
+
+
+def _pad_rows(held: Tree | None, like: Tree, rows: int) -> Tree:
+    """Rows of one block with zeros for those whose node lies below it."""
+    if held is None:
+        return jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
+    missing = lambda x: jnp.zeros((rows - x.shape[0], *x.shape[1:]), x.dtype)
+    return jax.tree.map(lambda x: jnp.concatenate([x, missing(x)]), held)

@@ -1,0 +1,382 @@
+"""How is an experiment started: options, device, result folder, messages and exit codes?
+
+Exit codes: 0 done, 2 an input that the user can mend (one or two lines say which), 130 interrupted.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import math
+import os
+import re
+import shlex
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import jax
+
+from jaxfeat.run import folder as folders
+from jaxfeat.run.provenance import hide_home
+from jaxfeat.types import UserError
+
+DEVICES = ("auto", "cpu", "gpu", "tpu")
+OPTIONS = ("preset", "out", "resume", "overwrite", "device", "deterministic")
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def main(
+    config_class: type,
+    presets: Mapping[str, Any],
+    run: Callable[[Any, Path], Mapping[str, Any] | None],
+    *,
+    name: str,
+    doc: str | None,
+    check: Callable[[Any], None] | None = None,
+    argv: Sequence[str] | None = None,
+) -> Mapping[str, Any] | None:
+    """The command line of an experiment: parse, check, open the result folder, run, report.
+
+    Args:
+        config_class: a frozen dataclass; each field is an option, nested ones by a dot. Its
+            field docstrings or comments are the help: name the unit there.
+        presets: name -> config; `--preset` chooses, default "quick" (else the first).
+        run: `(config, workdir) -> dict`; it finds its checkpoints in `workdir` after `--resume`.
+        name: of the experiment; results go to `runs/NAME-PRESET` by default.
+        doc: the experiment's docstring, shown by `--help`.
+        check: raises `UserError` for settings that cannot work, before any file is touched.
+        argv: the options; by default those of the process.
+
+    Returns:
+        What `run` returned.
+
+    Raises:
+        SystemExit: 0 after `--help`, 2 after a `UserError`, 130 after an interruption.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    started = time.perf_counter()
+    workdir, made, resumed = None, [], "--resume" in given
+    try:
+        options, config = parse(config_class, presets, given, name=name, doc=doc)
+        if check is not None:
+            check(config)
+        device = use_device(options["device"], deterministic=options["deterministic"])
+        settings = config_dict(config)
+        out = options["out"]
+        made = [p for p in Path(os.path.expanduser(out)).absolute().parents if not p.exists()]
+        flags = {key: options[key] for key in ("resume", "overwrite")}
+        workdir = folders.open_folder(out, config=settings, keep_old=True, **flags)
+        print(f"{name}: preset {options['preset']}, {device}, results in {out}")
+        print(_settings_text(settings), flush=True)
+        result = run(config, workdir)
+    except UserError as error:
+        _take_back(workdir, made, resumed=resumed)
+        _fail(str(error))
+    except KeyboardInterrupt:
+        kept = workdir and not _take_back(workdir, made, resumed=resumed)
+        words = [w for w in given if not kept or w not in ("--resume", "--overwrite")]
+        again = shlex.join([*_invocation(), *words, *(["--resume"] if kept else [])])
+        verb = "continue" if kept else "nothing was written; start again"
+        print(f"\ninterrupted: {verb} with: {again}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BaseException:
+        _take_back(workdir, made, resumed=resumed)
+        raise
+    folders.forget_old(workdir)
+    seconds = time.perf_counter() - started
+    folders.add_provenance(workdir, seconds=round(seconds, 3))
+    report = (workdir / "report.html").exists()
+    print(f"report: {Path(out) / 'report.html'}" if report else f"results: {out}")
+    print(f"time: {_clock(seconds)}")
+    return result
+
+
+def parse(
+    config_class: type,
+    presets: Mapping[str, Any],
+    argv: Sequence[str],
+    *,
+    name: str,
+    doc: str | None,
+) -> tuple[dict[str, Any], Any]:
+    """The options of the command line itself, and the config: the preset with its overrides.
+
+    Raises:
+        UserError: an unknown option or preset (with the nearest one), or a bad value.
+        SystemExit: 0, after `--help` was printed.
+    """
+    import tyro
+
+    if clash := set(OPTIONS) & {f.name for f in dataclasses.fields(config_class)}:
+        raise TypeError(f"{config_class.__name__} has the reserved fields {sorted(clash)}")
+    preset = _chosen(argv, "preset") or ("quick" if "quick" in presets else next(iter(presets)))
+    if preset not in presets:
+        raise UserError(
+            f"--preset: unknown preset {preset!r}{_near(preset, presets)}; "
+            f"presets are {', '.join(presets)}"
+        )
+    flag = tyro.conf.FlagCreatePairsOff
+    arg = tyro.conf.arg
+    choice = arg(metavar="{" + ",".join(presets) + "}", help="the settings to start from")
+    fields = [
+        ("preset", Annotated[str, choice]),
+        ("out", Annotated[str, arg(metavar="PATH", help="result folder")]),
+        ("resume", flag[Annotated[bool, arg(help="continue the run in that folder")]]),
+        ("overwrite", flag[Annotated[bool, arg(help="replace the run in that folder")]]),
+        ("device", Annotated[typing.Literal[DEVICES], arg(help="where to compute")]),
+        ("deterministic", flag[Annotated[bool, arg(help="bit-identical GPU kernels, slower")]]),
+    ]
+    options = dataclasses.make_dataclass("Options", fields, frozen=True)
+    bare = tyro.conf.arg(name="")
+    command = dataclasses.make_dataclass(
+        "Command",
+        [("options", Annotated[options, bare]), ("config", Annotated[config_class, bare])],
+    )
+    default = command(
+        options(preset, f"runs/{name}-{preset}", False, False, "auto", False), presets[preset]
+    )
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            done = tyro.cli(
+                command, args=list(argv), default=default, prog=name, description=doc or ""
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UserError(_plain_error(errors.getvalue(), argv, config_class)) from None
+    return dataclasses.asdict(done.options), done.config
+
+
+def use_device(device: str, *, deterministic: bool = False) -> str:
+    """Start JAX on the wanted kind of device and name what is there, such as "1 cpu device (cpu)".
+
+    Args:
+        device: one of `DEVICES`; "auto" takes what JAX prefers.
+        deterministic: ask XLA for deterministic GPU kernels; acts only before the backend starts.
+
+    Raises:
+        UserError: there is no such device; the message names what there is.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if deterministic and DETERMINISTIC not in flags.split():
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        devices = jax.devices()
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise UserError(f"--device {device}: JAX cannot start a device: {first}") from None
+    kind, count = jax.default_backend(), len(devices)
+    found = f"{count} {kind} device{'s' if count > 1 else ''} ({devices[0].device_kind})"
+    if device not in ("auto", kind):
+        raise UserError(
+            f"--device {device}: JAX sees no {device.upper()} here, only {found}; "
+            "`python -m jaxfeat.run.doctor` lists what is installed"
+        )
+    return found
+
+
+def config_dict(config: Any) -> dict[str, Any]:
+    """A config as a dict for JSON: infinities as text, home folders as `~`.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     clip: float = float("inf")
+    ...     sizes: tuple[int, ...] = (1, 2)
+    >>> config_dict(Config())
+    {'clip': 'inf', 'sizes': [1, 2]}
+    """
+
+    def tidy(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {f.name: tidy(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Mapping):
+            return {key: tidy(item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
+            return [tidy(item) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        if isinstance(value, str | Path):
+            return hide_home(str(value))
+        return value
+
+    return folders.plain(tidy(config))[0]
+
+
+@contextlib.contextmanager
+def progress(
+    total: int, desc: str, *, start: int = 0, every: int = 0, stream: Any = None
+) -> Iterator[Callable[..., None]]:
+    """Show how far a loop is: a bar on a terminal, one plain line every `every` steps elsewhere.
+
+    Gives a function `tick(loss=None, tokens=0)` to call once after each step. The first step is
+    the warm-up: "compiling" is said until it ends, and it does not count in tokens/s and ETA. The
+    loss is read from the device only when it is shown.
+
+    Args:
+        total: steps of the whole loop.
+        desc: what the loop does.
+        start: steps done before (a resumed run).
+        every: steps between lines; by default a twentieth of the loop.
+        stream: where to write, by default standard error.
+    """
+    stream = sys.stderr if stream is None else stream
+    every = every or max(1, math.ceil((total - start) / 20))
+    done, tokens_seen, warm, shown = start, 0, 0.0, 0.0
+    bar = None
+    if stream.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=total, initial=start, desc=f"{desc} (compiling)", file=stream)
+    elif start < total:
+        print(f"{desc}: compiling", file=stream, flush=True)
+
+    def tick(loss: Any = None, tokens: int = 0) -> None:
+        nonlocal done, tokens_seen, warm, shown
+        done += 1
+        first = done == start + 1
+        tokens_seen += 0 if first else tokens
+        now = time.perf_counter()
+        show = now - shown > 0.5 if bar is not None else done % every == 0
+        text = ""
+        if show or first or done == total:
+            text = "" if loss is None else f"loss {float(loss):.4g}"
+            now = shown = time.perf_counter()  # reading the loss waits for the device
+        if first:
+            warm = now
+            if bar is not None:
+                bar.set_description(desc)
+        elif text or show:
+            passed = max(now - warm, 1e-9)
+            text += f"  {tokens_seen / passed:,.0f} tokens/s" if tokens_seen else ""
+            if bar is None:
+                text += f"  ETA {_clock(passed / (done - start - 1) * (total - done))}"
+        if bar is not None:
+            if text:
+                bar.set_postfix_str(text.strip(), refresh=False)
+            bar.update()
+        elif show or done == total:
+            print(f"{desc}: {done}/{total}  {text.strip()}".rstrip(), file=stream, flush=True)
+
+    try:
+        yield tick
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
+    """tyro's boxed message as one line that names the option and what it takes."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip(" │|╭╮╰╯+") for line in box.splitlines()]
+    titled = next((i for i, line in enumerate(lines) if line.endswith(("──", "--"))), -1) + 1
+    ends = (i for i in range(titled, len(lines)) if re.fullmatch("[─-]{4,}", lines[i]))
+    ruled = next(ends, len(lines))
+    text = " ".join(line for line in lines[titled:ruled] if line)
+    if text.startswith("Unrecognized"):
+        known = [*(f"--{o}" for o in OPTIONS), *_option_names(config_class)]
+        names = [w.split("=")[0] for w in argv if w.startswith("--")]
+        strange = next((n for n in names if n.replace("_", "-") not in known), None)
+        if strange:
+            return f"unknown option {strange}{_near(strange, known)}; --help lists all options"
+        word = text.split(":", 1)[-1].split(",")[0].strip()
+        if word.lower() in ("true", "false"):
+            return f"unexpected argument {word!r}: a switch takes no value, --NAME or --no-NAME"
+        return f"unexpected argument {word!r}: each value follows its --option"
+    if found := re.search(r"Missing value for argument '([^']+)'", text):
+        return f"{found[1].split('/')[0]}: a value is missing; --help lists what it takes"
+    if found := re.search(r"invalid choice (.+) for argument '([^']+)'. Expected.*\((.*)\)", text):
+        valid = ", ".join(w.strip(" '") for w in found[3].split(",") if w.strip(" '"))
+        return f"{found[2]}: {found[1]} is not a valid choice; choose from {valid}"
+    if found := re.search(r"Error parsing ([^:]+): (.*)", text):
+        option, reason = found[1], found[2]
+        if number := re.search(r"invalid literal for int\(\) with base 10: (.*)", reason):
+            reason = f"{number[1]} is not a whole number"
+        if number := re.search(r"could not convert string to float: (.*)", reason):
+            reason = f"{number[1]} is not a number"
+        if values := re.search(r"Could not find valid parse for arguments: (.*)", reason):
+            reason = f"{values[1]} cannot be read"
+        takes = next((w for w in lines[ruled:] if w.startswith(f"{option} ")), "")
+        return f"{option}: {reason}"[:300] + takes.replace(option, "; it takes", 1)
+    return (text or "the options could not be read; see --help")[:300]
+
+
+def _option_names(config_class: type, before: str = "") -> list[str]:
+    """`--name` of every field, nested ones by a dot, switches also as `--no-name`."""
+    names = []
+    hints = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        kind, name = hints[field.name], field.name.replace("_", "-")
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            names += _option_names(kind, f"{before}{name}.")
+        else:
+            names.append(f"--{before}{name}")
+            names += [f"--{before}no-{name}"] if kind is bool else []
+    return names
+
+
+def _chosen(argv: Sequence[str], option: str) -> str | None:
+    """The last value given to an option, before anything is parsed."""
+    value = None
+    for word, after in zip(argv, [*argv[1:], ""]):
+        if word == f"--{option}" and after and not after.startswith("--"):
+            value = after
+        elif word.startswith(f"--{option}="):
+            value = word.split("=", 1)[1]
+    return value
+
+
+def _near(word: str, known: Any) -> str:
+    """A question that names the nearest known word; empty where none is near."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _take_back(workdir: Path | None, made: Sequence[Path], *, resumed: bool) -> bool:
+    """Undo a folder in which nothing was written yet; tells whether."""
+    if workdir is None or resumed:
+        return False
+    undone = folders.undo_open(workdir)
+    for parent in made if undone else ():
+        with contextlib.suppress(OSError):
+            parent.rmdir()
+    return undone
+
+
+def _fail(message: str) -> NoReturn:
+    """Print the message in at most two lines and leave with exit code 2."""
+    first, *rest = [line.strip() for line in message.splitlines() if line.strip()] or ["failed"]
+    print(f"error: {first}" + (f"\n  {' '.join(rest)}" if rest else ""), file=sys.stderr)
+    raise SystemExit(2) from None
+
+
+def _invocation() -> list[str]:
+    """How this process was started, without its options."""
+    words = sys.orig_argv[1:]
+    return ["python", *words[: len(words) - len(sys.argv) + 1]]
+
+
+def _settings_text(settings: Mapping[str, Any], before: str = "") -> str:
+    """The settings, one a line, nested ones by a dot."""
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            lines.append(_settings_text(value, f"{before}{key}."))
+        else:
+            lines.append(f"  {before}{key} = {value}")
+    return "\n".join(lines)
+
+
+def _clock(seconds: float) -> str:
+    """A duration as `12.3 s`, `4:05` or `1:02:03`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,246 @@
+"""How sure is a number, and do two numbers differ?
+
+Host-side functions of NumPy arrays in float64; SciPy is imported on use.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfeat.types import UserError
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval; bounds or p that the data cannot give are NaN."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    p: float
+
+
+class Correlation(NamedTuple):
+    """A rank correlation, its two-sided p value and the number of pairs."""
+
+    r: float
+    p: float
+    n: int
+
+
+def paired_interval(a: Any, b: Any, *, level: float = 0.95) -> Interval:
+    """Student's t interval of the mean of paired differences a - b (paired by seed).
+
+        mean +- t_{n-1, (1+level)/2} s / sqrt(n)
+
+    Args:
+        a, b: `[S]`, one value a seed, in the same order.
+        level: confidence, between 0 and 1.
+
+    Returns:
+        `Interval`; p is the two-sided p of a zero mean. One pair: NaN bounds and p. Differences
+        that are all equal: an interval of width 0, p 0 (1 if they are all 0).
+
+    Raises:
+        UserError: lengths differ, nothing is given, a value is not finite, level outside (0, 1).
+
+    >>> i = paired_interval([1., 2., 3.], [0., 1., 1.])
+    >>> round(i.mean, 3), round(i.low, 3), round(i.high, 3), round(i.p, 3)
+    (1.333, -0.101, 2.768, 0.057)
+    """
+    a, b = _check_values("a", a), _check_values("b", b)
+    if a.shape != b.shape:
+        raise UserError(f"a and b must be paired: {len(a)} and {len(b)} values")
+    _check_level(level)
+    diff, n = a - b, len(a)
+    mean = float(diff.mean())
+    if n == 1:
+        return Interval(mean, np.nan, np.nan, 1, np.nan)
+    if np.all(diff == diff[0]):
+        same = float(diff[0])
+        return Interval(same, same, same, n, 0.0 if same else 1.0)
+    from scipy.stats import t
+
+    error = float(diff.std(ddof=1)) / math.sqrt(n)
+    half = float(t.ppf((1 + level) / 2, n - 1)) * error
+    p = 2 * float(t.sf(abs(mean) / error, n - 1))
+    return Interval(mean, mean - half, mean + half, n, p)
+
+
+def bootstrap_interval(
+    rows: Any,
+    statistic: Callable[[np.ndarray], Any] | None = None,
+    *,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """Percentile bootstrap interval of a statistic of independent rows (Efron 1979).
+
+    Args:
+        rows: `[n]` or `[n, columns]`; whole rows are drawn with replacement, so numerator and
+            denominator of a ratio of means stay together.
+        statistic: rows -> one number; None is the mean of `[n]` rows.
+        level: confidence, between 0 and 1.
+        draws: resamples.
+        seed: of NumPy's default generator; the same seed gives the same interval.
+
+    Returns:
+        `Interval` whose `mean` is the statistic of the rows themselves and whose p is NaN. One row:
+        NaN bounds.
+
+    Raises:
+        UserError: no rows, a value that is not finite, draws < 1, level outside (0, 1).
+
+    >>> ratio = lambda rows: rows[:, 0].mean() / rows[:, 1].mean()
+    >>> i = bootstrap_interval([[1., 2.], [2., 4.], [3., 6.]], ratio)
+    >>> i.mean, i.low, i.high
+    (0.5, 0.5, 0.5)
+    """
+    rows = _check_values("rows", rows, columns=statistic is not None)
+    _check_level(level)
+    _check_draws(draws)
+    statistic = statistic or np.mean
+    n, whole = len(rows), float(statistic(rows))
+    if n == 1:
+        return Interval(whole, np.nan, np.nan, 1, np.nan)
+    rng = np.random.default_rng(seed)
+    sample = [float(statistic(rows[rng.integers(0, n, n)])) for _ in range(draws)]
+    low, high = np.quantile(sample, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(whole, float(low), float(high), n, np.nan)
+
+
+def holm(p: Any) -> np.ndarray:
+    """p values adjusted for several claims by Holm's step-down method (Holm 1979).
+
+        adjusted_(i) = max_{j <= i} min(1, (m - j + 1) p_(j)),   p_(1) <= ... <= p_(m)
+
+    Args:
+        p: `[m]` p values between 0 and 1.
+
+    Returns:
+        `[m]`, in the order given; a claim holds at level a if its value is at most a.
+
+    Raises:
+        UserError: nothing is given, or a value is outside 0..1.
+
+    >>> holm([0.01, 0.04, 0.03]).round(4).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = _check_values("p", p)
+    if p.min() < 0 or p.max() > 1:
+        raise UserError("p: values must lie between 0 and 1")
+    order = np.argsort(p, kind="stable")
+    steps = np.minimum(1.0, p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.maximum.accumulate(steps)
+    return adjusted
+
+
+def spearman(a: Any, b: Any) -> Correlation:
+    """Spearman's rank correlation; ties get their mean rank.
+
+    Args:
+        a, b: `[n]`, paired.
+
+    Returns:
+        `Correlation`; p from the t distribution with n - 2 degrees (NaN for n < 3); r is NaN if
+        either side is constant.
+
+    Raises:
+        UserError: lengths differ, nothing is given, a value is not finite.
+
+    >>> spearman([1., 2., 3., 4.], [1., 4., 9., 16.]).r
+    1.0
+    """
+    a, b = _check_values("a", a), _check_values("b", b)
+    if a.shape != b.shape:
+        raise UserError(f"a and b must be paired: {len(a)} and {len(b)} values")
+    n = len(a)
+    if np.all(a == a[0]) or np.all(b == b[0]):
+        return Correlation(np.nan, np.nan, n)
+    from scipy.stats import rankdata, t
+
+    x, y = rankdata(a), rankdata(b)
+    x, y = x - x.mean(), y - y.mean()
+    r = float(np.clip((x @ y) / np.sqrt((x @ x) * (y @ y)), -1, 1))
+    if n < 3:
+        return Correlation(r, np.nan, n)
+    p = 0.0 if abs(r) == 1 else 2 * float(t.sf(abs(r) * math.sqrt((n - 2) / (1 - r * r)), n - 2))
+    return Correlation(r, p, n)
+
+
+def permutation_test(
+    a: Any, b: Any, *, paired: bool = False, draws: int = 9999, seed: int = 0
+) -> float:
+    """Two-sided p of equal means by random relabelling.
+
+        p = (1 + #{draws with |difference| >= |observed|}) / (1 + draws)
+
+    Args:
+        a: `[n]`.
+        b: `[m]`; with `paired`, m = n.
+        paired: flip the sign of each difference instead of exchanging labels; all 2^n sign patterns
+            are counted exactly (without the 1 +) where they are at most `draws`.
+        draws: relabellings.
+        seed: of NumPy's default generator.
+
+    Returns:
+        p; its least value is 1 / (1 + draws), or 2^(1-n) for exact pairs.
+
+    Raises:
+        UserError: nothing is given, a value is not finite, paired lengths differ, draws < 1.
+
+    >>> permutation_test([1., 2., 3.], [0., 0., 0.], paired=True)
+    0.25
+    """
+    a, b = _check_values("a", a), _check_values("b", b)
+    _check_draws(draws)
+    rng = np.random.default_rng(seed)
+    if not paired:
+        pool, n = np.concatenate([a, b]), len(a)
+        seen = abs(a.mean() - b.mean())
+        parts = (rng.permutation(pool) for _ in range(draws))
+        values = np.array([abs(x[:n].mean() - x[n:].mean()) for x in parts])
+        return _tail(values, seen, float(np.abs(pool).max()), extra=1)
+    if a.shape != b.shape:
+        raise UserError(f"a and b must be paired: {len(a)} and {len(b)} values")
+    diff, n = a - b, len(a)
+    exact = n < 64 and 2**n <= draws
+    if exact:
+        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=n)))
+    else:
+        signs = rng.choice([-1.0, 1.0], size=(draws, n))
+    values = np.abs(signs @ diff) / n
+    return _tail(values, abs(diff.mean()), float(np.abs(diff).max()), extra=0 if exact else 1)
+
+
+def _tail(values: np.ndarray, seen: float, scale: float, extra: int) -> float:
+    """Share of values at least as large as the one seen; ties are told up to rounding."""
+    reached = int((values >= seen - 1e-12 * scale).sum())
+    return (extra + reached) / (extra + len(values))
+
+
+def _check_values(name: str, values: Any, columns: bool = False) -> np.ndarray:
+    """Finite, non-empty float64 values, one axis unless columns are allowed."""
+    array = np.asarray(values, np.float64)
+    if array.ndim < 1 or (array.ndim > 1 and not columns):
+        raise UserError(f"{name}: expected one axis, got shape {array.shape}")
+    if array.size == 0:
+        raise UserError(f"{name}: no values")
+    if not np.isfinite(array).all():
+        raise UserError(f"{name}: {int((~np.isfinite(array)).sum())} values are not finite")
+    return array
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise UserError(f"level: {level} must lie between 0 and 1")
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise UserError(f"draws: {draws} must be at least 1")

@@ -1,0 +1,104 @@
+"""Do the figures show what they are given, the same way each time, with the numbers behind them?"""
+
+import matplotlib
+import numpy as np
+import pytest
+
+from jaxfeat.io.parquet import read_table, table_units
+from jaxfeat.report.figures import (
+    COLORS,
+    BarPanel,
+    Line,
+    LinePanel,
+    MapPanel,
+    heat_maps,
+    line_panels,
+    numbers_of,
+    save_figure,
+    stacked_bars,
+)
+from jaxfeat.types import UserError
+
+X = np.arange(4)
+LINES = [
+    LinePanel(
+        f"layer {k}", [Line("direct", X, X * 0.1 + k, X * 0.1, X * 0.2 + k), Line("mine", X, X)]
+    )
+    for k in (1, 2)
+]
+BARS = [
+    BarPanel(
+        "one", ["a", "b"], {"direct": [0.5, -0.2], "shared": [-0.1, 0.4], "remainder": [0.1, 0]}
+    )
+]
+
+
+def _hex(color) -> str:
+    return matplotlib.colors.to_hex(color).upper()
+
+
+def test_lines_keep_fixed_colours_bands_and_one_legend():
+    figure = line_panels(LINES, x_label="position", y_label="loss (nats)", zero=True)
+    first, second = figure.axes
+    assert _hex(first.lines[1].get_color()) == COLORS["direct"]
+    assert [_hex(a.lines[2].get_color()) for a in (first, second)].count(COLORS["direct"]) == 0
+    assert len(first.collections) == 1  # the band of the one line that has bounds
+    assert first.get_ylim() == second.get_ylim()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["direct", "mine"]
+    assert first.get_legend() is None
+    assert first.get_ylabel() == "loss (nats)" and second.get_ylabel() == ""
+
+
+def test_maps_share_one_symmetric_scale():
+    values = np.array([[0.5, np.nan], [-3.0, 1.0]])
+    maps = [MapPanel("a", values), MapPanel("b", values / 2)]
+    figure = heat_maps(maps, x_label="position", y_label="layer", bar_label="nats", diverging=True)
+    images = [axes.images[0] for axes in figure.axes[:2]]
+    assert [image.get_clim() for image in images] == [(-3.0, 3.0)] * 2
+    assert len(figure.axes) == 3  # one colour bar
+    blank = heat_maps([MapPanel("a", [[np.nan]])], x_label="", y_label="", bar_label="")
+    assert blank.axes[0].images[0].get_clim() == (0.0, 1.0)
+
+
+def test_bars_stack_both_ways_and_mark_the_sum():
+    axes = stacked_bars(BARS, x_label="model", y_label="share").axes[0]
+    spans = [(b.get_y(), b.get_y() + b.get_height()) for b in axes.patches]
+    wanted = [(0, 0.5), (0, -0.2), (0, -0.1), (0, 0.4), (0.5, 0.6), (0.4, 0.4)]
+    np.testing.assert_allclose(spans, wanted)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.5, 0.2])
+    assert axes.patches[-1].get_hatch() and not axes.patches[0].get_hatch()
+
+
+def test_a_saved_figure_is_complete_and_deterministic(tmp_path):
+    before = dict(matplotlib.rcParams)
+    files = []
+    for folder in ("one", "two"):
+        figure = stacked_bars(BARS, x_label="model", y_label="share <&>")
+        path = save_figure(figure, tmp_path / folder, "shares", numbers_of(BARS), {"value": "1"})
+        assert path == tmp_path / folder / "shares.png"
+        files.append({p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()})
+    assert files[0] == files[1]
+    assert sorted(files[0]) == ["shares.parquet", "shares.png", "shares.svg"]
+    assert dict(matplotlib.rcParams) == before
+    svg = files[0]["shares.svg"].decode()
+    assert ">share &lt;&amp;&gt;</text>" in svg and "<dc:date>" not in svg
+    assert int.from_bytes(files[0]["shares.png"][16:20], "big") >= 3 * 150
+    table = tmp_path / "one" / "shares.parquet"
+    assert read_table(table)["part"].tolist() == ["direct"] * 2 + ["shared"] * 2 + ["remainder"] * 2
+    assert table_units(table) == {"value": "1"}
+
+
+def test_numbers_of_lines_and_maps():
+    lines = numbers_of(LINES)
+    assert len(lines["y"]) == 16 and np.isnan(lines["low"]).sum() == 8
+    maps = numbers_of([MapPanel("a", [[1.0, 2.0], [3.0, 4.0]], x=["u", "v"])])
+    assert maps["value"].tolist() == [1, 2, 3, 4]
+    assert maps["row"].tolist() == [0, 0, 1, 1] and maps["column"].tolist() == ["u", "v"] * 2
+
+
+def test_bad_requests_are_named(tmp_path):
+    with pytest.raises(UserError, match="at least one panel"):
+        line_panels([], x_label="", y_label="")
+    with pytest.raises(UserError, match="plain name"):
+        save_figure(None, tmp_path, "../a", {"x": [1]})  # type: ignore[arg-type]
