@@ -1,9 +1,9 @@
 """Which nodes are worked on together, and on how many columns?
 
-The unit of work is a *row*: one component (direct or precached) of one node. A node at position i
-needs columns <= i only, so rows are grouped by position into chunks that work on a static slice of
-columns. Within a chunk rows stand by descending layer: the rows that block b touches (those of
-layers above b) are then a prefix.
+The unit of work is a *row*: one component (direct or precached) of one node. Rows stand by
+descending layer, so that those a block lies below are a prefix and those it ends at a slice. A
+node at position i needs columns <= i only: rows are grouped by position into chunks, and below its
+top block each chunk works on a static slice of columns.
 """
 
 from typing import NamedTuple
@@ -24,33 +24,34 @@ class Row(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Rows that run on columns 0..length-1."""
+    """Rows that run on columns 0..length-1; `index` is where they stand among all rows."""
 
-    rows: tuple[Row, ...]
+    index: tuple[int, ...]
     length: int
-
-    def from_layer(self, layer: int) -> int:
-        """How many rows stand at this layer or above: they are the first ones."""
-        return sum(r.layer >= layer for r in self.rows)
 
 
 class Plan(NamedTuple):
-    """The rows of a set of nodes in chunks; `at_once` rows of a chunk run batched."""
+    """The rows of a set of nodes; `at_once` rows are batched into one product."""
 
     nodes: tuple[Node, ...]
+    rows: tuple[Row, ...]
     chunks: tuple[Chunk, ...]
-    layers: int
     at_once: int
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """All rows, chunk after chunk."""
-        return tuple(r for c in self.chunks for r in c.rows)
-
-    @property
     def top(self) -> int:
-        """The highest layer of a node."""
-        return max(k for k, _ in self.nodes)
+        """The highest layer of a node: how many blocks are touched."""
+        return self.rows[0].layer
+
+    def ending(self, layer: int) -> slice:
+        """The rows whose node is at this layer."""
+        layers = [r.layer for r in self.rows]
+        first = sum(k > layer for k in layers)
+        return slice(first, first + layers.count(layer))
+
+    def above(self, chunk: Chunk, layer: int) -> int:
+        """How many rows of a chunk have their node above this layer: its first ones."""
+        return sum(self.rows[n].layer > layer for n in chunk.index)
 
 
 def make_plan(
@@ -83,20 +84,21 @@ def make_plan(
     nodes = check_nodes(nodes, layers, length)
     if chunks < 1 or at_once < 1:
         raise UserError(f"chunks {chunks}, at_once {at_once}: both must be at least 1")
+    # at layer N, and in a myopic graph, nothing later depends on the node
+    rows = [
+        Row(k, i, c)
+        for k, i in nodes
+        for c in (DIRECT, PRECACHED)
+        if c == DIRECT or (precached and k < layers)
+    ]
+    rows.sort(key=lambda r: (-r.layer, r.position, r.component))
     positions = sorted({i for _, i in nodes})
     groups = [set(g.tolist()) for g in np.array_split(positions, min(chunks, len(positions)))]
-    made = []
-    for group in groups:
-        rows = [
-            Row(k, i, c)
-            for k, i in nodes
-            for c in (DIRECT, PRECACHED)
-            # at layer N, and in a myopic graph, nothing later depends on the node
-            if i in group and (c == DIRECT or (precached and k < layers))
-        ]
-        rows.sort(key=lambda r: (-r.layer, r.position, r.component))
-        made.append(Chunk(tuple(rows), max(group) + 1))
-    return Plan(nodes, tuple(made), layers, at_once)
+    made = tuple(
+        Chunk(tuple(n for n, r in enumerate(rows) if r.position in group), max(group) + 1)
+        for group in groups
+    )
+    return Plan(nodes, tuple(rows), made, at_once)
 
 
 def row_index(plan: Plan) -> np.ndarray:

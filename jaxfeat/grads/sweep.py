@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat import tree
-from jaxfeat.grads.plan import Chunk, Plan
+from jaxfeat.grads.plan import Plan
 from jaxfeat.nn.blocks import run_block, run_column
 from jaxfeat.nn.copies import Copies, crop_copies, over_positions
 from jaxfeat.nn.decoder import Decoder, layer_of
@@ -23,171 +23,167 @@ from jaxfeat.types import Array, Batch, Tree
 
 
 class Parts(NamedTuple):
-    """Parameter-shaped values of a chunk's rows.
+    """Parameter-shaped values of a plan's rows; what is not held is exactly 0.
 
-    `outer` has leaves `[R, ...]`; `blocks[b]` has leaves `[R_b, ...]` for the R_b first rows, those
-    whose node lies above block b. What is not held is exactly 0.
+    `outer[c]`: the rows of chunk c. `ending[b]`: block b of the rows whose node is at its end.
+    `through[b][c]`: block b of the rows of chunk c whose node lies higher. Leaves have a leading
+    axis over those rows.
     """
 
-    outer: Tree
-    blocks: tuple[Tree, ...]
+    outer: tuple[Tree, ...]
+    ending: tuple[Tree, ...]
+    through: tuple[tuple[Tree, ...], ...]
 
 
-def pull(
-    decoder: Decoder,
-    params: Tree,
-    batch: Batch,
-    resid: Array,
-    cotangents: Array,
-    plan: Plan,
-    *,
-    route: Resolved = None,
-    copies: Copies = None,
-) -> tuple[Parts, ...]:
+class View(NamedTuple):
+    """What a sweep reads: a model, the sequences, the residuals `[B, N+1, T, D]` on them."""
+
+    decoder: Decoder
+    params: Tree
+    batch: Batch
+    resid: Array
+    route: Resolved = None
+    copies: Copies = None
+
+
+def pull(view: View, cotangents: Array, plan: Plan) -> Parts:
     """`J^T d` for every row: gradients of `sum_b <d[b], r[k, i][b]>`.
 
     Args:
-        batch: the sequences that `resid` was computed on.
-        resid: `[B, N+1, T, D]`, the residuals of a forward pass.
+        view: with the route of the graph that training uses.
         cotangents: `[R, B, D]`, one for each of `plan.rows`.
-        route: of the graph that training uses, resolved.
+    """
+    over = partial(_over_rows, at_once=plan.at_once)
+    positions = np.array([r.position for r in plan.rows])
+    flowing: list[list[Array]] = [[] for _ in plan.chunks]  # [rows, B, length, D] at one layer
+    ending, through = [], []
+    for b in reversed(range(plan.top)):
+        passed = []
+        for c, chunk in enumerate(plan.chunks):
+            if flowing[c]:
+                block = partial(_block, view, b, chunk.length)
+                _, back = jax.vjp(block, _params(view, b), view.resid[:, b, : chunk.length])
+                grads, moved = over(back, jnp.concatenate(flowing[c]))
+                flowing[c] = [moved]
+                passed.append(grads)
+            else:
+                passed.append(())
+        through.append(tuple(passed))
+        rows = plan.ending(b + 1)
+        if rows.stop == rows.start:
+            ending.append(())
+            continue
+
+        def back(i, cot, b=b):
+            column = partial(_column, view, b, i)
+            return jax.vjp(column, _params(view, b), view.resid[:, b])[1](cot)
+
+        grads, moved = over(back, jnp.array(positions[rows]), cotangents[rows])
+        ending.append(grads)
+        _deal(flowing, plan, rows, moved)
+    base = plan.ending(0)
+    if base.stop > base.start:
+        here = jnp.arange(view.resid.shape[2]) == jnp.array(positions[base])[:, None]
+        _deal(flowing, plan, base, here[:, None, :, None] * cotangents[base, :, None, :])
+    outer = []
+    for c, chunk in enumerate(plan.chunks):
+        _, back = jax.vjp(partial(_embed, view, chunk.length), view.params["outer"])
+        outer.append(over(back, jnp.concatenate(flowing[c]))[0])
+    return Parts(tuple(outer), tuple(ending[::-1]), tuple(through[::-1]))
+
+
+def push(view: View, steps: Parts, plan: Plan) -> Array:
+    """`J G` for every row's parameter step G, in the full graph whatever the view's route.
 
     Returns:
-        A `Parts` for each chunk.
+        `[R, B, D]`: how each example's residual at the row's node moves along its step.
     """
-    parts, start = [], 0
-    for chunk in plan.chunks:
-        cots = cotangents[start : start + len(chunk.rows)]
-        start += len(chunk.rows)
-        view = _View(decoder, params, batch, resid, chunk, route, copies, plan.at_once)
-        parts.append(_pull_chunk(view, cots))
-    return tuple(parts)
+    view, over = view._replace(route=None), partial(_over_rows, at_once=plan.at_once)
+    positions = np.array([r.position for r in plan.rows])
+    flowing = []
+    for chunk, step in zip(plan.chunks, steps.outer, strict=True):
+        _, along = jax.linearize(partial(_embed, view, chunk.length), view.params["outer"])
+        flowing.append(over(along, step))
+    arrived = []
+    base = plan.ending(0)
+    if base.stop > base.start:
+        here = jnp.array(positions[base])
+        moved = _gather(flowing, plan, base, 0, view.resid.shape[2])
+        arrived.append(jax.vmap(lambda f, i: f[:, i])(moved, here))
+    for b in range(plan.top):
+        rows = plan.ending(b + 1)
+        if rows.stop > rows.start:
 
+            def along_column(i, p, f, b=b):
+                column = partial(_column, view, b, i)
+                return jax.jvp(column, (_params(view, b), view.resid[:, b]), (p, f))[1]
 
-def push(
-    decoder: Decoder,
-    params: Tree,
-    batch: Batch,
-    resid: Array,
-    steps: tuple[Parts, ...],
-    plan: Plan,
-    *,
-    copies: Copies = None,
-) -> Array:
-    """`J G` for every row's parameter step G, in the full graph: `[R, B, D]`."""
-    moved = []
-    for chunk, step in zip(plan.chunks, steps, strict=True):
-        view = _View(decoder, params, batch, resid, chunk, None, copies, plan.at_once)
-        moved.append(_push_chunk(view, step))
-    return jnp.concatenate(moved)
-
-
-class _View:
-    """A chunk's slice of a batch: its columns, blocks and maps as functions of the parameters."""
-
-    def __init__(self, decoder, params, batch, resid, chunk: Chunk, route, copies, at_once):
-        self.decoder, self.params, self.chunk = decoder, params, chunk
-        self.length = chunk.length
-        self.token = batch.token[:, : chunk.length]
-        self.mask = batch.mask[:, : chunk.length]
-        self.position = batch.position[:, : chunk.length]
-        self.resid = resid
-        self.route = crop(route, chunk.length)
-        self.copies = crop_copies(copies, chunk.length)
-        self.map = partial(_map_rows, at_once=at_once)
-        self.positions = np.array([r.position for r in chunk.rows])
-
-    def at(self, b: int) -> tuple[Tree, Array]:
-        """The parameters of block b and its input `[B, length, D]`."""
-        return layer_of(self.params["blocks"], b), self.resid[:, b, : self.length]
-
-    def embed(self, outer: Tree) -> Array:
-        """`[B, length, D]` embeddings."""
-        return jax.vmap(
-            lambda t, p: over_positions(self.decoder.embed, outer, self.copies, t, p)
-        )(self.token, self.position)
-
-    def block(self, b: int, block: Tree, x: Array) -> Array:
-        """`[B, length, D]` through block b."""
-        const = layer_of(self.decoder.consts, b)
-        return jax.vmap(
-            lambda x, p, m: run_block(
-                self.decoder, block, const, x, p, m, self.route, self.copies
-            )[0]
-        )(x, self.position, self.mask)
-
-    def column(self, b: int, i: Array, block: Tree, x: Array) -> Array:
-        """`[B, D]` at position i after block b."""
-        const, row = layer_of(self.decoder.consts, b), rows_of(self.route, i, self.length)
-        return jax.vmap(
-            lambda x, p, m: run_column(
-                self.decoder, block, const, x, i, p, m, row, self.copies
+            moved = _gather(flowing, plan, rows, b, view.resid.shape[2])
+            arrived.append(
+                over(along_column, jnp.array(positions[rows]), steps.ending[b], moved)
             )
-        )(x, self.position, self.mask)
+        for c, chunk in enumerate(plan.chunks):
+            count = plan.above(chunk, b + 1)
+            if count:
+                block = partial(_block, view, b, chunk.length)
+                x = view.resid[:, b, : chunk.length]
+                _, along = jax.linearize(block, _params(view, b), x)
+                flowing[c] = over(along, steps.through[b][c], flowing[c][:count])
+    return jnp.concatenate(arrived[::-1])
 
 
-def _map_rows(fn, *xs, at_once: int):
+def _params(view: View, b: int) -> Tree:
+    """The parameters of block b."""
+    return layer_of(view.params["blocks"], b)
+
+
+def _embed(view: View, length: int, outer: Tree) -> Array:
+    """`[B, length, D]` embeddings."""
+    copies = crop_copies(view.copies, length)
+    along = lambda t, p: over_positions(view.decoder.embed, outer, copies, t, p)
+    return jax.vmap(along)(view.batch.token[:, :length], view.batch.position[:, :length])
+
+
+def _block(view: View, b: int, length: int, block: Tree, x: Array) -> Array:
+    """`[B, length, D]` through block b."""
+    const, copies = layer_of(view.decoder.consts, b), crop_copies(view.copies, length)
+    route = crop(view.route, length)
+    along = lambda x, p, m: run_block(view.decoder, block, const, x, p, m, route, copies)[0]
+    return jax.vmap(along)(x, view.batch.position[:, :length], view.batch.mask[:, :length])
+
+
+def _column(view: View, b: int, i: Array, block: Tree, x: Array) -> Array:
+    """`[B, D]` at position i after block b."""
+    const = layer_of(view.decoder.consts, b)
+    row = rows_of(view.route, i, x.shape[1])
+    along = lambda x, p, m: run_column(
+        view.decoder, block, const, x, i, p, m, row, view.copies
+    )
+    return jax.vmap(along)(x, view.batch.position, view.batch.mask)
+
+
+def _over_rows(fn, *xs, at_once: int) -> Tree:
     """`fn` over the leading axis, `at_once` rows batched at a time."""
-    rows = jax.tree.leaves(xs)[0].shape[0]
-    if rows <= at_once:
+    if jax.tree.leaves(xs)[0].shape[0] <= at_once:
         return jax.vmap(fn)(*xs)
     return jax.lax.map(lambda a: fn(*a), xs, batch_size=at_once if at_once > 1 else None)
 
 
-def _pull_chunk(view: _View, cots: Array) -> Parts:
-    """Gradients of a chunk's rows, from the highest layer down."""
-    chunk, top = view.chunk, max(r.layer for r in view.chunk.rows)
-    blocks, flowing = [], None
-    for b in reversed(range(top)):
-        above, here = chunk.from_layer(b + 2), chunk.from_layer(b + 1)
-        params, x = view.at(b)
-        found = []
-        if above:
-            _, back = jax.vjp(partial(view.block, b), params, x)
-            found.append(view.map(back, flowing))
-        if here > above:
-
-            def back_column(i, cot, b=b, params=params, x=x):
-                return jax.vjp(partial(view.column, b, i), params, x)[1](cot)
-
-            rows = slice(above, here)
-            found.append(view.map(back_column, jnp.array(view.positions[rows]), cots[rows]))
-        grads, flowing = tree.concat(found)
-        blocks.append(grads)
-    base = chunk.from_layer(1)
-    if base < len(chunk.rows):
-        own = jnp.arange(view.length) == jnp.array(view.positions[base:])[:, None]
-        injected = own[:, None, :, None] * cots[base:, :, None, :]
-        flowing = injected if flowing is None else jnp.concatenate([flowing, injected])
-    _, back = jax.vjp(view.embed, view.params["outer"])
-    (outer,) = view.map(back, flowing)
-    return Parts(outer, tuple(reversed(blocks)))
+def _deal(flowing: list[list[Array]], plan: Plan, rows: slice, moved: Array) -> None:
+    """Hand each chunk its share of `[rows, B, T, D]`, cut to its columns."""
+    for c, chunk in enumerate(plan.chunks):
+        mine = [n - rows.start for n in chunk.index if rows.start <= n < rows.stop]
+        if mine:
+            flowing[c].append(moved[mine[0] : mine[-1] + 1, :, : chunk.length])
 
 
-def _push_chunk(view: _View, steps: Parts) -> Array:
-    """Movements of a chunk's rows, from the embedding up."""
-    chunk = view.chunk
-    _, along = jax.linearize(view.embed, view.params["outer"])
-    flowing = view.map(along, steps.outer)
-    arrived = []
-    base = chunk.from_layer(1)
-    if base < len(chunk.rows):
-        own = jnp.array(view.positions[base:])
-        arrived.append(jax.vmap(lambda f, i: f[:, i])(flowing[base:], own))
-    for b, step in enumerate(steps.blocks):
-        above, here = chunk.from_layer(b + 2), chunk.from_layer(b + 1)
-        params, x = view.at(b)
-        if here > above:
-
-            def along_column(i, p, f, b=b, params=params, x=x):
-                return jax.jvp(partial(view.column, b, i), (params, x), (p, f))[1]
-
-            rows = slice(above, here)
-            own = jnp.array(view.positions[rows])
-            arrived.append(
-                view.map(along_column, own, tree.index(step, rows), flowing[rows])
-            )
-        if above:
-            _, along = jax.linearize(partial(view.block, b), params, x)
-            flowing = view.map(along, tree.index(step, slice(0, above)), flowing[:above])
-    return jnp.concatenate(arrived[::-1])
+def _gather(flowing: list[Array], plan: Plan, rows: slice, layer: int, length: int) -> Array:
+    """The chunks' movements of a layer's rows, padded with zeros to all columns."""
+    found = []
+    for c, chunk in enumerate(plan.chunks):
+        # the rows of a chunk that still flow are its first ones: those at or above this layer
+        mine = [m for m, n in enumerate(chunk.index) if rows.start <= n < rows.stop]
+        if mine:
+            part = flowing[c][mine[0] : mine[-1] + 1]
+            found.append(jnp.pad(part, ((0, 0), (0, 0), (0, length - chunk.length), (0, 0))))
+    return jnp.concatenate(found)

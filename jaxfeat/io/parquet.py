@@ -4,32 +4,15 @@ A table is a dict of equally long 1-D columns. Units and descriptions travel in 
 field, so the file explains itself. pyarrow is imported on first use.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxfeat.io.atomic import replacing
 from jaxfeat.types import UserError
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends without an error.
-
-    Readers see the old file or the whole new one, never a part; after an error the old file stands.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb+") as handle:
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_table(

@@ -45,18 +45,24 @@ def mix(
     return mixed.reshape(q.shape[0], heads, v.shape[2])
 
 
+@jax.custom_jvp
 def masked_softmax(scores: Array, visible: Array) -> Array:
     """Softmax over the last axis among visible sources; a row that sees nothing is 0.
 
     No infinity enters, so that value and gradient stay finite for an empty row and for scores of
-    any finite size.
+    any finite size. The derivative `p (ds - sum p ds)` keeps p alone.
     """
     low = jnp.finfo(scores.dtype).min / 2
     scores = jnp.where(visible, scores, low)
-    top = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    weights = jnp.where(visible, jnp.exp(scores - top), 0)
+    weights = jnp.where(visible, jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True)), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)
+
+
+@masked_softmax.defjvp
+def _(primals, tangents):
+    pattern, dscores = masked_softmax(*primals), tangents[0]
+    return pattern, pattern * (dscores - jnp.sum(pattern * dscores, axis=-1, keepdims=True))
 
 
 @jax.custom_jvp

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfeat.io.parquet import replacing, write_table
+from jaxfeat.io.atomic import replacing
+from jaxfeat.io.parquet import write_table
 from jaxfeat.types import UserError
 
 if TYPE_CHECKING:

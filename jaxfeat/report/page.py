@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfeat.io.parquet import replacing
+from jaxfeat.io.atomic import replacing
 from jaxfeat.report.tables import Table, format_number, html_table
 from jaxfeat.types import UserError
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxfeat.io.parquet import replacing
+from jaxfeat.io.atomic import replacing
 from jaxfeat.run import provenance
 from jaxfeat.types import UserError
 

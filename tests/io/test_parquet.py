@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxfeat.io.parquet import read_table, replacing, table_descriptions, table_units, write_table
+from jaxfeat.io.atomic import replacing
+from jaxfeat.io.parquet import read_table, table_descriptions, table_units, write_table
 from jaxfeat.types import UserError
 
 
