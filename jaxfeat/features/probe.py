@@ -38,28 +38,6 @@ class Share(NamedTuple):
     joint: Array  # [...], all features together
 
 
-def at_nodes(resid: Array, nodes: Any) -> Array:
-    """The residual stream at chosen nodes.
-
-    Args:
-        resid: `[N+1, B, T, D]`; layer 0 is the embedding, layer k the stream after block k.
-        nodes: pairs (layer, position).
-
-    Returns:
-        `[nodes, B, D]`.
-
-    Raises:
-        UserError: a node is out of range or stands twice.
-
-    >>> at_nodes(jnp.arange(12.).reshape(2, 1, 3, 2), [(1, 2), (0, 0)]).tolist()
-    [[[10.0, 11.0]], [[0.0, 1.0]]]
-    """
-    if resid.ndim != 4:
-        raise UserError(f"resid {resid.shape} must be [N+1, B, T, D]")
-    pairs = check_nodes(nodes, resid.shape[0] - 1, resid.shape[2])
-    return jnp.stack([resid[k, :, i] for k, i in pairs])
-
-
 def features_at(values: Array, nodes: Any) -> Array:
     """What belongs to the nodes' positions, of features, types or a mask.
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from jaxfeat import tree
-from jaxfeat.grads.plan import Plan
+from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.sweep import Parts
 from jaxfeat.nn.decoder import layer_of
 from jaxfeat.types import Array, Tree, UserError
@@ -49,25 +50,27 @@ def make_optimizer(rule: StepRule) -> optax.GradientTransformation:
     raise UserError(f"optimizer: {rule.name!r} is unknown; valid: adam, sgd")
 
 
-def zero_parts(params: Tree, plan: Plan, dtype=None) -> tuple[Parts, ...]:
+def zero_parts(params: Tree, plan: Plan) -> Parts:
     """Zeros for every row of the plan: moments before the first update."""
 
     def rows(count: int, like: Tree) -> Tree:
-        return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), dtype or x.dtype), like)
+        return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), like)
 
-    return tuple(
-        Parts(
-            rows(len(chunk.rows), params["outer"]),
-            tuple(
-                rows(chunk.from_layer(b + 1), layer_of(params["blocks"], b))
-                for b in range(max(r.layer for r in chunk.rows))
-            ),
-        )
-        for chunk in plan.chunks
+    def block(count: int, b: int) -> Tree:
+        return rows(count, layer_of(params["blocks"], b)) if count else ()
+
+    at_end = [plan.ending(b + 1) for b in range(plan.top)]
+    return Parts(
+        tuple(rows(len(chunk.index), params["outer"]) for chunk in plan.chunks),
+        tuple(block(rows.stop - rows.start, b) for b, rows in enumerate(at_end)),
+        tuple(
+            tuple(block(plan.above(chunk, b + 1), b) for chunk in plan.chunks)
+            for b in range(plan.top)
+        ),
     )
 
 
-def advance_moments(rule: StepRule, moments: tuple, grads: tuple) -> tuple:
+def advance_moments(rule: StepRule, moments: Parts, grads: Parts) -> Parts:
     """`m_c <- b1 m_c + (1 - b1) g_c`; under SGD the gradients themselves."""
     if rule.name == "sgd":
         return grads
@@ -90,34 +93,69 @@ def step_scale(rule: StepRule, learning_rate: Array, state, params: Tree) -> Tre
     )
 
 
-def scale_parts(parts: tuple[Parts, ...], scale: Tree) -> tuple[Parts, ...]:
+def scale_parts(parts: Parts, scale: Tree) -> Parts:
     """Every row's values times a parameter-shaped scale: `G_c` from `m_c`."""
-    times = lambda a, b: jax.tree.map(lambda x, y: x * y, a, b)
-    return tuple(
-        Parts(
-            times(part.outer, scale["outer"]),
-            tuple(times(x, layer_of(scale["blocks"], b)) for b, x in enumerate(part.blocks)),
-        )
-        for part in parts
+
+    def times(rows: Tree, like: Tree) -> Tree:
+        return jax.tree.map(lambda x, y: x * y, rows, like) if jax.tree.leaves(rows) else rows
+
+    block = lambda b: layer_of(scale["blocks"], b)
+    return Parts(
+        tuple(times(x, scale["outer"]) for x in parts.outer),
+        tuple(times(x, block(b)) for b, x in enumerate(parts.ending)),
+        tuple(tuple(times(x, block(b)) for x in chunks) for b, chunks in enumerate(parts.through)),
     )
 
 
-def squared_norms(parts: tuple[Parts, ...], plan: Plan) -> Array:
+def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
+    """Direct and precached parts as trees like the parameters, leading axis over the nodes."""
+    rows = len(plan.rows)
+    place = lambda x, at: jnp.zeros((rows, *x.shape[1:]), x.dtype).at[np.array(at)].set(x)
+    put = lambda held, at: jax.tree.map(lambda x: place(x, at), held)
+    outer = [put(x, c.index) for x, c in zip(parts.outer, plan.chunks, strict=True)]
+    blocks = []
+    for b in range(_depth(params)):
+        like = layer_of(params["blocks"], b)
+        total = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
+        if b < plan.top:
+            at_end = plan.ending(b + 1)
+            pieces = [(parts.ending[b], range(at_end.start, at_end.stop))]
+            for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
+                pieces.append((held, chunk.index[: plan.above(chunk, b + 1)]))
+            for held, at in pieces:
+                if len(at):
+                    total = tree.add(total, put(held, at))
+        blocks.append(total)
+    stacked = not isinstance(params["blocks"], tuple)
+    made = jax.tree.map(lambda *x: jnp.stack(x, 1), *blocks) if stacked else tuple(blocks)
+    whole = {"outer": jax.tree.map(lambda *x: sum(x[1:], x[0]), *outer), "blocks": made}
+    index = row_index(plan)
+
+    def component(c: int) -> Tree:
+        at = jnp.array(index[:, c])
+        missing = lambda x: at.reshape(-1, *[1] * (x.ndim - 1)) < 0
+        return jax.tree.map(lambda x: jnp.where(missing(x), 0, x[at]), whole)
+
+    return component(0), component(1)
+
+
+def squared_norms(parts: Parts, plan: Plan) -> Array:
     """`|G_c|^2` of every row, `[R]`."""
-    found = []
-    for chunk, part in zip(plan.chunks, parts, strict=True):
-        total = _rows_squared(part.outer)
-        for b, x in enumerate(part.blocks):
-            count = chunk.from_layer(b + 1)
-            total = total.at[:count].add(_rows_squared(x))
-        found.append(total)
-    return jnp.concatenate(found)
+    total = jnp.zeros(len(plan.rows))
+    pieces = [(x, chunk.index) for x, chunk in zip(parts.outer, plan.chunks, strict=True)]
+    for b in range(plan.top):
+        rows = plan.ending(b + 1)
+        pieces.append((parts.ending[b], range(rows.start, rows.stop)))
+        for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
+            pieces.append((held, chunk.index[: plan.above(chunk, b + 1)]))
+    for held, at in pieces:
+        for x in jax.tree.leaves(held):
+            squares = jnp.sum(jnp.square(tree.widen(x)), axis=tuple(range(1, x.ndim)))
+            total = total.at[np.array(at)].add(squares.astype(total.dtype))
+    return total
 
 
-def _rows_squared(rows: Tree) -> Array:
-    """Sum of squares over all but the leading axis."""
-    sums = [
-        jnp.sum(jnp.square(tree.widen(x)), axis=tuple(range(1, x.ndim)))
-        for x in jax.tree.leaves(rows)
-    ]
-    return sum(sums[1:], start=sums[0])
+def _depth(params: Tree) -> int:
+    """N, from the parameters."""
+    blocks = params["blocks"]
+    return len(blocks) if isinstance(blocks, tuple) else jax.tree.leaves(blocks)[0].shape[0]

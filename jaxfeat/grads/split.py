@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxfeat import tree
-from jaxfeat.grads.plan import Plan, make_plan, row_index
-from jaxfeat.grads.sweep import Parts, pull
+from jaxfeat.grads.moments import spread
+from jaxfeat.grads.plan import Plan, make_plan
+from jaxfeat.grads.sweep import View, pull
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.copies import Copies, check_copies
 from jaxfeat.nn.decoder import Decoder
@@ -116,10 +117,8 @@ def split_gradient(
     route, copies = resolve(route, length), check_copies(copies, length)
     plan = make_plan(nodes, layers=decoder.layers, length=length, chunks=chunks, at_once=at_once)
     found = cotangents(decoder, params, batch, route=route, copies=copies, count=count)
-    parts = pull(
-        decoder, params, batch, found.resid, row_cotangents(found, plan), plan,
-        route=route, copies=copies,
-    )  # fmt: skip
+    view = View(decoder, params, batch, found.resid, route, copies)
+    parts = pull(view, row_cotangents(found, plan), plan)
     direct, precached = spread(parts, plan, params)
     whole = _gradient(decoder, params, batch, route, copies, count)
     shared = jax.tree.map(lambda w, d, p: w[None] - d - p, whole, direct, precached)
@@ -171,31 +170,6 @@ def split_by_definition(
     return jax.tree.map(lambda x: x[back], tree.concat(found))
 
 
-def spread(parts: tuple[Parts, ...], plan: Plan, params: Tree) -> tuple[Tree, Tree]:
-    """Direct and precached parts as trees like the parameters, leading axis over the nodes."""
-    stacked = not isinstance(params["blocks"], tuple)
-    wide = []
-    for chunk, part in zip(plan.chunks, parts, strict=True):
-        blocks = []
-        for b in range(plan.layers):
-            like = jax.tree.map(lambda x: x[b], params["blocks"]) if stacked else None
-            like = params["blocks"][b] if like is None else like
-            held = part.blocks[b] if b < len(part.blocks) else None
-            blocks.append(_pad_rows(held, like, len(chunk.rows)))
-        made = jax.tree.map(lambda *x: jnp.stack(x, 1), *blocks) if stacked else tuple(blocks)
-        wide.append({"outer": part.outer, "blocks": made})
-    rows = tree.concat(wide)
-    index = row_index(plan)
-
-    def component(c: int) -> Tree:
-        at = jnp.array(index[:, c])
-        return jax.tree.map(
-            lambda x: jnp.where(at.reshape(-1, *[1] * (x.ndim - 1)) >= 0, x[at], 0), rows
-        )
-
-    return component(0), component(1)
-
-
 def check_causal(decoder: Decoder) -> None:
     """Refuse a model in which a position's own loss is reached through later columns."""
     if not decoder.causal:
@@ -212,11 +186,3 @@ def _gradient(decoder, params, batch, route, copies, count) -> Tree:
         return jnp.sum(terms) / total.astype(terms.dtype)
 
     return jax.grad(loss)(params)
-
-
-def _pad_rows(held: Tree | None, like: Tree, rows: int) -> Tree:
-    """Rows of one block with zeros for those whose node lies below it."""
-    if held is None:
-        return jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
-    missing = lambda x: jnp.zeros((rows - x.shape[0], *x.shape[1:]), x.dtype)
-    return jax.tree.map(lambda x: jnp.concatenate([x, missing(x)]), held)

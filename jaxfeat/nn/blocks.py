@@ -1,15 +1,16 @@
 """The one pass over blocks: every question asked of a model is an argument of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfeat.nn.copies import Copies, check_copies, copy_of, over_positions
 from jaxfeat.nn.decoder import Decoder, layer_of
 from jaxfeat.nn.route import Resolved, resolve
-from jaxfeat.types import Array, Batch, Tree, UserError
+from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_nodes
 
 ACTIVATIONS = (
     "resid_pre", "q", "k", "v", "pattern", "mixed", "attn_out", "resid_mid", "mlp_out", "resid_post",
@@ -52,25 +53,64 @@ def forward(
     Raises:
         UserError: an unknown activation, a route or copies that do not fit the length.
     """
+    resid, acts = residuals(
+        decoder, params, batch, route=route, taps=taps, edits=edits, copies=copies, want=want,
+        scan=scan,
+    )  # fmt: skip
+    copies, outer = check_copies(copies, batch.token.shape[1]), params["outer"]
+
+    def read(resid: Array) -> Array:
+        normed = over_positions(decoder.norm, outer, copies, resid)
+        return over_positions(decoder.unembed, outer, copies, normed)
+
+    return Output(jax.vmap(read)(resid[:, -1]), resid, acts)
+
+
+def residuals(
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    *,
+    hi: int | None = None,
+    route=None,
+    taps: Array | None = None,
+    edits: Edits | None = None,
+    copies: Copies = None,
+    want: tuple[str, ...] = (),
+    scan: bool | None = None,
+) -> tuple[Array, dict[str, Array]]:
+    """The residual stream `[B, hi+1, T, D]` at layers 0..hi (all by default) and activations.
+
+    Arguments as in `forward`, which adds the final norm and the unembedding.
+    """
     length = batch.token.shape[1]
     route, copies = resolve(route, length), check_copies(copies, length)
-    per_layer = None if taps is None else 0
 
     def one(token, mask, position, taps):
         resid = over_positions(decoder.embed, params["outer"], copies, token, position)
         resid = resid if taps is None else resid + taps[0]
         resid = edits[0](resid) if edits and 0 in edits else resid
-        stack, acts = run_blocks(
-            decoder, params, resid, position, mask=mask, route=route, taps=taps, edits=edits,
-            copies=copies, want=want, scan=scan,
+        return run_blocks(
+            decoder, params, resid, position, hi=hi, mask=mask, route=route, taps=taps,
+            edits=edits, copies=copies, want=want, scan=scan,
         )  # fmt: skip
-        normed = over_positions(decoder.norm, params["outer"], copies, stack[-1])
-        logits = over_positions(decoder.unembed, params["outer"], copies, normed)
-        return Output(logits, stack, acts)
 
-    return jax.vmap(one, in_axes=(0, 0, 0, per_layer))(
-        batch.token, batch.mask, batch.position, taps
-    )
+    axes = (0, 0, 0, None if taps is None else 0)
+    return jax.vmap(one, in_axes=axes)(batch.token, batch.mask, batch.position, taps)
+
+
+def at_nodes(resid: Array, nodes: Sequence[Node]) -> Array:
+    """The residual stream at chosen nodes: `[nodes, B, D]` out of `[B, N+1, T, D]`.
+
+    Raises:
+        UserError: a node is out of range or stands twice.
+
+    >>> at_nodes(jnp.arange(12.).reshape(1, 2, 3, 2), [(1, 2), (0, 0)]).tolist()
+    [[[10.0, 11.0]], [[0.0, 1.0]]]
+    """
+    pairs = check_nodes(nodes, resid.shape[1] - 1, resid.shape[2])
+    k, i = np.array(pairs).T
+    return jnp.moveaxis(resid[:, k, i], 0, 1)
 
 
 def run_blocks(

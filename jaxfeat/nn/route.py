@@ -102,8 +102,8 @@ def own_column(route: Resolved) -> Resolved:
     """The route AND the diagonal: what remains of it inside each position's own column."""
     if route is None or isinstance(route, str):
         return DIAGONAL
-    own = jnp.eye(route.shape[0], dtype=bool)
-    return jnp.where(own, route, jnp.zeros((), route.dtype))
+    route = jnp.asarray(route)
+    return jnp.where(jnp.eye(route.shape[0], dtype=bool), route, jnp.zeros((), route.dtype))
 
 
 def rows_of(route: Resolved, i: Array, length: int) -> Resolved:

@@ -7,12 +7,12 @@ import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
 from jaxfeat.features.probe import (
-    at_nodes,
     explained_share,
     features_at,
     fit_probes,
     score_probes,
 )
+from jaxfeat.nn.blocks import at_nodes
 from jaxfeat.types import UserError
 
 NODES = [(0, 1), (1, 3), (2, 2)]
@@ -30,7 +30,7 @@ def data(seed=0):
 def place(resid, features, mask, types):
     resid, features, mask, types = (jnp.asarray(a) for a in (resid, features, mask, types))
     there = [features_at(a, NODES) for a in (features, mask, types)]
-    return at_nodes(resid, NODES), *there
+    return at_nodes(jnp.moveaxis(resid, 0, 1), NODES), *there
 
 
 def test_equals_a_loop():
@@ -111,7 +111,7 @@ def test_constant_prediction_and_empty_mask():
 def test_errors_name_the_range():
     r, f, m, t = place(*data())
     with pytest.raises(UserError, match=r"0\.\.2"):
-        at_nodes(jnp.zeros((3, 2, 4, 5)), [(3, 0)])
+        at_nodes(jnp.zeros((2, 3, 4, 5)), [(3, 0)])
     with pytest.raises(UserError, match=r"0\.\.3"):
         features_at(jnp.zeros((2, 4, 1)), [(1, 4)])
     probes = fit_probes(r, f, m)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.features.probe import at_nodes, features_at, fit_probes, score_probes
+from jaxfeat.features.probe import features_at, fit_probes, score_probes
+from jaxfeat.nn.blocks import at_nodes
 
 TRAIN = 28  # of 40 sequences; the other 12 are scored
 
@@ -51,7 +52,7 @@ def test_ridge(file):
     layers, _, length, _ = z["ridge_hidden"].shape
     nodes = [(k, i) for k in range(layers) for i in range(1, length)]
     with jax.enable_x64(True):
-        resid = at_nodes(jnp.asarray(z["ridge_hidden"]), nodes)
+        resid = at_nodes(jnp.moveaxis(jnp.asarray(z["ridge_hidden"]), 0, 1), nodes)
         features = features_at(jnp.asarray(z["ridge_features"]), nodes)
         types = features_at(jnp.asarray(z["ridge_types"].astype(np.int32)), nodes)
         fit = jax.jit(lambda r, f: fit_probes(r, f, alpha=float(z["ridge_alpha"])))

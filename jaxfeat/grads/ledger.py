@@ -1,0 +1,271 @@
+"""What did each component build into a representation? One run answers for every feature.
+
+A ledger holds sums over training of how each component moved the residual stream at the nodes, on
+a fixed held-out set E. For a feature direction w at a node, with r* the residuals of any later
+checkpoint and `e_b = w . (r_b - r*_b)`,
+
+    R(theta) = 1/2 Var_b(e)            influence  I_c = sum over windows of Cov_b(e, w . rdot_c)
+
+(uncentred: `1/2 mean e^2` and `mean(e w . rdot_c)`; arXiv 2603.14087, Def. 3.3, where R is read on
+training batches). Both are quadratic forms, so that with `x = rbar - r_0`, per component
+
+    moved_b = sum rdot_b     cross = sum mean_b x (x) rdot     bar = sum (mean x) (x) (mean rdot)
+    A_c = sym(cross - bar - Cov_b(r* - r_0, moved))            I_c(w) = w^T A_c w
+
+answer for any w and r* afterwards. I > 0: the component builds the feature. The remainder
+`R(theta_a) - R(theta_b) - sum_c I_c` is what the windows' second order leaves; it is always shown.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfeat.grads.influence import Influence, centred_mean
+from jaxfeat.grads.track import Movement
+from jaxfeat.io.atomic import replacing
+from jaxfeat.tree import widen
+from jaxfeat.types import Array, Node, UserError
+
+
+class LedgerSums(NamedTuple):
+    """The running sums, on the device. Halves are the first and the second half of E.
+
+    first `[n, E, D]`: residuals at the start. moved `[n, 3, E, D]`. cross `[2, n, 3, D, D]`: by
+    half. bar `[3, n, 3, D, D]`: by half, and of all of E (which is not their sum).
+    """
+
+    first: Array
+    moved: Array
+    cross: Array
+    bar: Array
+
+
+def open_ledger(first: Array) -> LedgerSums:
+    """Empty sums for residuals `[n, E, D]` at the nodes at the start of training."""
+    n, examples, width = first.shape
+    if examples % 2:
+        raise UserError(f"E has {examples} sequences; an even number is needed for its halves")
+    first = widen(first)
+    zeros = lambda *shape: jnp.zeros(shape, first.dtype)
+    return LedgerSums(
+        first,
+        zeros(n, 3, examples, width),
+        zeros(2, n, 3, width, width),
+        zeros(3, n, 3, width, width),
+    )
+
+
+def add_movement(sums: LedgerSums, movement: Movement, mask: Array) -> LedgerSums:
+    """Take a window's movement into the sums.
+
+    Args:
+        mask: `[n, E]` booleans, true where the node's position is real in the example.
+    """
+    n, _, examples, width = movement.along.shape
+    along = widen(movement.along)
+    x = (widen(movement.before) + widen(movement.after)) / 2 - sums.first
+    weight = half_weights(mask, x.dtype)
+    by_half = lambda y: y.reshape(*y.shape[:-2], 2, examples // 2, width)
+    here = jnp.stack([weight[0, :, : examples // 2], weight[1, :, examples // 2 :]], axis=1)
+    cross = jnp.einsum(
+        "nhed,nchef->hncdf", by_half(x) * here[..., None], by_half(along), precision="highest"
+    )
+    means = lambda y, out: jnp.einsum(f"hne,{out}", weight, y, precision="highest")
+    bar = jnp.einsum("hnd,hncf->hncdf", means(x, "ned->hnd"), means(along, "nced->hncd"))
+    return LedgerSums(
+        sums.first, sums.moved + along, sums.cross + cross, sums.bar + bar
+    )
+
+
+def half_weights(mask: Array, dtype) -> Array:
+    """Weights of a mean over real examples, `[3, n, E]`: first half, second half, all of E."""
+    half = mask.shape[-1] // 2
+    first = jnp.arange(mask.shape[-1]) < half
+    keep = jnp.stack([mask & first, mask & ~first, mask]).astype(dtype)
+    return keep / jnp.maximum(keep.sum(axis=-1, keepdims=True), 1)
+
+
+class Ledger(NamedTuple):
+    """A finished ledger, on the host: copies of the sums along a ladder of training steps.
+
+    `steps[0]` is the start. Leading axis L of `resid` `[L, n, E, D]` and of the sums is the ladder;
+    `mask` is `[n, E]`; `moved`, `cross`, `bar` as in `LedgerSums`.
+    """
+
+    nodes: tuple[Node, ...]
+    steps: tuple[int, ...]
+    mask: np.ndarray
+    resid: np.ndarray
+    moved: np.ndarray
+    cross: np.ndarray
+    bar: np.ndarray
+
+
+def make_ledger(
+    nodes, steps, mask: Array, resid: list[Array], sums: list[LedgerSums]
+) -> Ledger:
+    """A ledger out of the residuals and sums copied at each step of the ladder."""
+    host = lambda arrays: np.stack([np.asarray(a) for a in arrays])
+    return Ledger(
+        tuple((int(k), int(i)) for k, i in nodes),
+        tuple(int(s) for s in steps),
+        np.asarray(mask),
+        host(resid),
+        host([s.moved for s in sums]),
+        host([s.cross for s in sums]),
+        host([s.bar for s in sums]),
+    )
+
+
+def matrices(
+    ledger: Ledger,
+    *,
+    start: int = 0,
+    stop: int = -1,
+    target: int | None = None,
+    centred: bool = True,
+    half: int | None = None,
+) -> np.ndarray:
+    """`A_c` of every node and component, `[n, 3, D, D]`, in float64: `I_c(w) = w^T A_c w`.
+
+    Args:
+        start, stop: ladder places (not steps) between which influence is summed.
+        target: the ladder place whose residuals are r*; by default `stop`.
+        centred: covariances, or plain means as in the paper.
+        half: 0 or 1 for one half of E; None for all of it.
+
+    Raises:
+        UserError: a ladder place out of range, or a stop before its start.
+    """
+    start, stop, target = _places(ledger, start, stop, target)
+    moved = _between(ledger.moved, start, stop)
+    goal = ledger.resid[target].astype(np.float64) - ledger.resid[0]
+    weight = _weights(ledger, half)
+    cross, bar = _between(ledger.cross, start, stop), _between(ledger.bar, start, stop)
+    if half is None:
+        real = np.stack([_count(ledger, 0), _count(ledger, 1)])[..., None, None, None]
+        cross = (cross * real).sum(axis=0) / np.maximum(real.sum(axis=0), 1)
+    else:
+        cross = cross[half]
+    bar = bar[2 if half is None else half]
+    if centred:
+        cross = cross - bar
+        goal = centred_mean(goal, weight)[1]
+    outer = np.einsum("ned,ncef->ncdf", goal * weight[..., None], moved, optimize=True)
+    whole = cross - outer
+    return (whole + np.swapaxes(whole, -1, -2)) / 2
+
+
+def influence(
+    ledger: Ledger,
+    w: np.ndarray,
+    *,
+    start: int = 0,
+    stop: int = -1,
+    target: int | None = None,
+    centred: bool = True,
+    half: int | None = None,
+) -> Influence:
+    """The influence of each component on features, between two places of the ladder.
+
+    Args:
+        w: directions `[n, F, D]`, one set for each node, or `[F, D]` for all nodes.
+        The rest as in `matrices`.
+
+    Returns:
+        An `Influence` of `[n, F]` arrays, in the unit of `R`: the feature's squared.
+
+    Raises:
+        UserError: w of another width or number of nodes, a ladder place out of range.
+    """
+    n, _, width = ledger.resid.shape[1:]
+    w = np.asarray(w, np.float64)
+    w = np.broadcast_to(w, (n, *w.shape)) if w.ndim == 2 else w
+    if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
+        raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
+    start, stop, target = _places(ledger, start, stop, target)
+    whole = matrices(
+        ledger, start=start, stop=stop, target=target, centred=centred, half=half
+    )
+    parts = np.einsum("nfd,ncde,nfe->cnf", w, whole, w, optimize=True)
+    risk = lambda place: _risk(ledger, w, place, target, centred, half)
+    return Influence(*parts, risk_start=risk(start), risk_stop=risk(stop), scale=risk(0))
+
+
+def save_ledger(ledger: Ledger, path: str | os.PathLike) -> Path:
+    """Write a ledger as one `.npz` file of plain arrays."""
+    path = Path(path)
+    about = json.dumps({"nodes": ledger.nodes, "steps": ledger.steps})
+    with replacing(path) as temporary, open(temporary, "wb") as handle:
+        arrays = {name: getattr(ledger, name) for name in ("mask", "resid", "moved", "cross", "bar")}
+        np.savez(handle, about=np.array(about), **arrays)
+    return path
+
+
+def load_ledger(path: str | os.PathLike) -> Ledger:
+    """Read a ledger that `save_ledger` wrote.
+
+    Raises:
+        UserError: no such file, or a file that is no ledger.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as z:
+            about = json.loads(str(z["about"]))
+            arrays = [z[name] for name in ("mask", "resid", "moved", "cross", "bar")]
+    except FileNotFoundError:
+        raise UserError(f"no ledger at {path}") from None
+    except (ValueError, KeyError, OSError) as error:
+        raise UserError(f"{path} is no ledger: {error}") from None
+    nodes = tuple((k, i) for k, i in about["nodes"])
+    return Ledger(nodes, tuple(about["steps"]), *arrays)
+
+
+def _places(ledger: Ledger, start: int, stop: int, target: int | None) -> tuple[int, int, int]:
+    """Ladder places counted from 0, checked."""
+    count = len(ledger.steps)
+    target = stop if target is None else target
+    found = []
+    for place in (start, stop, target):
+        if not -count <= place < count:
+            raise UserError(f"ladder place {place} is out of range: there are {count}")
+        found.append(place % count)
+    if found[1] < found[0]:
+        raise UserError(f"ladder: stop {found[1]} lies before start {found[0]}")
+    return found[0], found[1], found[2]
+
+
+def _between(sums: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """What was added between two ladder places, in float64."""
+    return sums[stop].astype(np.float64) - sums[start]
+
+
+def _count(ledger: Ledger, half: int) -> np.ndarray:
+    """Real examples of a half, `[n]`."""
+    middle = ledger.mask.shape[1] // 2
+    part = ledger.mask[:, :middle] if half == 0 else ledger.mask[:, middle:]
+    return part.sum(axis=1).astype(np.float64)
+
+
+def _weights(ledger: Ledger, half: int | None) -> np.ndarray:
+    """Weights of the mean over a half or all of E, `[n, E]`."""
+    keep = ledger.mask.astype(np.float64)
+    middle = keep.shape[1] // 2
+    if half is not None:
+        if half not in (0, 1):
+            raise UserError(f"half: {half} given; valid are 0, 1 and None")
+        keep[:, slice(middle, None) if half == 0 else slice(0, middle)] = 0
+    return keep / np.maximum(keep.sum(axis=1, keepdims=True), 1)
+
+
+def _risk(ledger, w, place: int, target: int, centred: bool, half: int | None) -> np.ndarray:
+    """`R` of the checkpoint at a ladder place, `[n, F]`."""
+    weight = _weights(ledger, half)
+    gap = ledger.resid[place].astype(np.float64) - ledger.resid[target]
+    error = np.einsum("nfd,ned->nfe", w, gap)[..., None]
+    if centred:
+        error = centred_mean(error, weight[:, None])[1]
+    return 0.5 * np.einsum("nfe,ne->nf", error[..., 0] ** 2, weight)

@@ -1,0 +1,72 @@
+"""What all tests share: `--golden PATH`, the fixture `golden`, one compilation cache."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import jax
+import pytest
+
+# Doctests leave `builtins._` set, and tyro reads it while it is first imported.
+import tyro  # noqa: F401
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--golden",
+        metavar="PATH",
+        type=Path,
+        help="check this whole golden folder instead of the extracts in tests/golden",
+    )
+
+
+def pytest_configure(config):
+    folder = config.getoption("golden")
+    if folder is not None and not folder.is_dir():
+        raise pytest.UsageError(f"--golden: {folder} is not a folder")
+    # An entry that another process is still writing cannot be read: the program is compiled then.
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent comp")
+    share_compilations()
+
+
+def share_compilations():
+    """Keep compiled programs between runs, unless JAX_COMPILATION_CACHE_DIR names a folder."""
+    if not jax.config.jax_compilation_cache_dir:
+        user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
+        folder = Path(tempfile.gettempdir()) / f"jaxfeat-tests-{user}-jax{jax.__version__}"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def golden_folder(config):
+    """The folder that holds the golden files of this run."""
+    return config.getoption("golden") or Path(__file__).parent / "golden"
+
+
+def pytest_generate_tests(metafunc):
+    """`golden` is each file that the patterns in the module's GOLDEN find in the folder."""
+    if "golden" not in metafunc.fixturenames:
+        return
+    folder = golden_folder(metafunc.config)
+    files = sorted(file for pattern in metafunc.module.GOLDEN for file in folder.glob(pattern))
+    metafunc.parametrize("golden", files, ids=[file.stem for file in files])
+
+
+def pytest_report_collectionfinish(config, items):
+    """A line that names what the golden folder holds and no collected test reads."""
+    folder = config.getoption("golden")
+    if folder is None:
+        return []
+    read = {
+        value
+        for item in items
+        for value in getattr(item, "callspec", item).__dict__.get("params", {}).values()
+        if isinstance(value, Path)
+    }
+    unread = []
+    for kind in sorted(path for path in folder.iterdir() if path.is_dir()):
+        inside = sorted(kind.iterdir())
+        left = [f"{kind.name}/{path.name}" for path in inside if path not in read]
+        unread += [f"{kind.name}/"] if left and len(left) == len(inside) else left
+    return [f"golden: left out, no collected test reads: {', '.join(unread)}"] if unread else []
