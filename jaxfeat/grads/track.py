@@ -161,3 +161,8 @@ def _resid(tracker: Tracker, params: Tree, held: Batch) -> Array:
     return residuals(
         tracker.decoder, params, held, hi=tracker.plan.top, copies=tracker.copies
     )[0]
+
+
+def node_resid(tracker: Tracker, params: Tree, held: Batch) -> Array:
+    """Residuals at the tracked nodes on E, `[nodes, E, D]`."""
+    return at_nodes(_resid(tracker, params, held), tracker.plan.nodes)

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import json
 import math
 import os
 import re
@@ -95,6 +96,33 @@ def main(
     return result
 
 
+def benchmark(
+    config_class: type,
+    presets: Mapping[str, Any],
+    run: Callable[[str, Any], Mapping[str, Any]],
+    *,
+    name: str,
+    doc: str | None,
+    argv: Sequence[str] | None = None,
+) -> Mapping[str, Any]:
+    """The command line of a benchmark: options as in `main`, no folder, one JSON line at the end.
+
+    Args:
+        run: `(preset, config) -> dict`, which prints its table itself.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        options, config = parse(config_class, presets, given, name=name, doc=doc, folder=False)
+        device = use_device(options["device"], deterministic=options["deterministic"])
+        print(f"{name}: preset {options['preset']}, {device}")
+        print(_settings_text(config_dict(config)), flush=True)
+        result = run(options["preset"], config)
+    except UserError as error:
+        _fail(str(error))
+    print(json.dumps(folders.plain(result)[0], allow_nan=False))
+    return result
+
+
 def parse(
     config_class: type,
     presets: Mapping[str, Any],
@@ -102,8 +130,12 @@ def parse(
     *,
     name: str,
     doc: str | None,
+    folder: bool = True,
 ) -> tuple[dict[str, Any], Any]:
     """The options of the command line itself, and the config: the preset with its overrides.
+
+    Args:
+        folder: whether there is a result folder (`--out`, `--resume`, `--overwrite`).
 
     Raises:
         UserError: an unknown option or preset (with the nearest one), or a bad value.
@@ -123,22 +155,24 @@ def parse(
     arg = tyro.conf.arg
     choice = arg(metavar="{" + ",".join(presets) + "}", help="the settings to start from")
     fields = [
-        ("preset", Annotated[str, choice]),
-        ("out", Annotated[str, arg(metavar="PATH", help="result folder")]),
-        ("resume", flag[Annotated[bool, arg(help="continue the run in that folder")]]),
-        ("overwrite", flag[Annotated[bool, arg(help="replace the run in that folder")]]),
-        ("device", Annotated[typing.Literal[DEVICES], arg(help="where to compute")]),
-        ("deterministic", flag[Annotated[bool, arg(help="bit-identical GPU kernels, slower")]]),
+        ("preset", Annotated[str, choice], preset),
+        ("device", Annotated[typing.Literal[DEVICES], arg(help="where to compute")], "auto"),
+        ("deterministic", flag[Annotated[bool, arg(help="bit-identical GPU kernels")]], False),
     ]
+    if folder:
+        fields += [
+            ("out", Annotated[str, arg(metavar="PATH", help="result folder")],
+             f"runs/{name}-{preset}"),
+            ("resume", flag[Annotated[bool, arg(help="continue the run in that folder")]], False),
+            ("overwrite", flag[Annotated[bool, arg(help="replace the run in it")]], False),
+        ]  # fmt: skip
     options = dataclasses.make_dataclass("Options", fields, frozen=True)
     bare = tyro.conf.arg(name="")
     command = dataclasses.make_dataclass(
         "Command",
         [("options", Annotated[options, bare]), ("config", Annotated[config_class, bare])],
     )
-    default = command(
-        options(preset, f"runs/{name}-{preset}", False, False, "auto", False), presets[preset]
-    )
+    default = command(options(), presets[preset])
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

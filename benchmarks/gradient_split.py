@@ -1,0 +1,245 @@
+"""How far is one tracked update from what its definition needs?
+
+    python -m benchmarks.gradient_split --preset majority
+
+One process measures the machine's matmul peak, plain updates of every variant, a tracking step
+(component moments and movements at every node, with JVPs at every update and at every eighth) and
+the split by definition; the required work is a formula, tested in tests/benchmarks.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks import harness
+from jaxfeat.data import toy
+from jaxfeat.grads.ledger import open_ledger
+from jaxfeat.grads.moments import StepRule
+from jaxfeat.grads.plan import make_plan
+from jaxfeat.grads.split import split_by_definition
+from jaxfeat.grads.tally import open_tally
+from jaxfeat.grads.track import Tracker, advance, measure, node_resid, start_window
+from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
+from jaxfeat.report.tables import text_table
+from jaxfeat.run import cli
+from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, step_key, take_in
+from jaxfeat.train.step import init_state, make_update
+from jaxfeat.train.variants import VARIANTS, init_params, make_variant
+from jaxfeat.types import UserError, make_batch
+
+TIED, MYOPIC = "standard", "myopic"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of the measured task: Majority with the settings of arXiv 2603.14087."""
+
+    width: int = 128
+    """Residual width D."""
+    heads: int = 4
+    """Attention heads."""
+    layers: int = 2
+    """Blocks."""
+    inputs: int = 10
+    """Input tokens."""
+    outputs: int = 10
+    """Output tokens."""
+    batch: int = 256
+    """Sequences an update, and sequences of E."""
+    first: int = 2
+    """First tracked position; all later input positions are tracked, at all layers from 1."""
+    updates: int = 8
+    """Updates a measured program (a multiple of 8)."""
+    repeats: int = 5
+    """Measured repeats of every program, at least 5."""
+    definition_batch: int = 8
+    """Sequences of the split by definition; 0 leaves it out."""
+    chunks: int = 4
+    """Slices of columns that the nodes are grouped into."""
+    at_once: int = 1
+    """Rows that are batched into one product."""
+
+
+PRESETS = {
+    "majority": Config(),
+    "smoke": Config(width=16, heads=2, inputs=3, outputs=3, batch=8, definition_batch=2),
+}
+
+
+def required_flop(config: Config) -> dict[str, float]:
+    """Floating-point operations that a plain update and a tracking step need.
+
+    Per token and block a forward pass needs 24 D^2 in its linear maps (12 D^2 weights) and
+    4 D (t + 1) in attention at column t; a backward pass as much again for activations and as
+    much for weights; a JVP as much for each of its two terms. A tracking step needs: forward,
+    backward and myopic backward for activations on the batch; forward and one JVP for all nodes
+    on E; per row (a component of a node) a VJP and a JVP, in its top block at one column with
+    reassociated attention (4 H D (i + 1)), in the blocks below at columns <= i.
+    """
+    c, length = config, config.inputs + config.outputs
+    width, batch = c.width, c.batch
+    vocab = toy.ToyTask(inputs=c.inputs, outputs=c.outputs).vocab_size
+    maps = 24 * width**2
+
+    def columns(count: int) -> float:
+        """Forward work of one block on columns 0..count-1 of the batch."""
+        return batch * (count * maps + 4 * width * count * (count + 1) / 2)
+
+    def column(i: int) -> float:
+        """Forward work of one block at column i alone."""
+        return batch * (maps + 4 * c.heads * width * (i + 1))
+
+    forward = c.layers * columns(length)
+    unembed = 2 * batch * length * width * vocab
+    plain = 3 * (forward + unembed)
+    rows = 0.0
+    for layer, i in nodes_of(config):
+        components = 1 if layer == c.layers else 2
+        rows += components * (2 * column(i) + (layer - 1) * 2 * columns(i + 1))
+    tracking = 3 * (forward + unembed) + 3 * forward + 2 * rows
+    return {"plain": plain, "tracking": tracking}
+
+
+def nodes_of(config: Config) -> list[tuple[int, int]]:
+    """The tracked nodes (layer, position)."""
+    length = config.inputs + config.outputs
+    return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, length)]
+
+
+def measure_all(preset: str, config: Config) -> dict:
+    """Compile, run in turn, print the table; the figures as a dict."""
+    c = config
+    if c.repeats < 5 or c.updates % 8:
+        raise UserError("--repeats must be at least 5 and --updates a multiple of 8")
+    task = toy.ToyTask(inputs=c.inputs, outputs=c.outputs)
+    length = c.inputs + c.outputs
+    shape = GPT2Config(task.vocab_size, length, c.width, c.heads, c.layers)
+    decoder, rule = make_gpt2(shape), StepRule()
+    key = jax.random.key(0)
+    split = "train" if c.inputs > 3 else "all"
+    sample = lambda key: make_batch(toy.sample(task, key, c.batch, split=split))
+    held = sample(jax.random.key(1))
+    nodes, rate = nodes_of(c), jnp.float32(1e-3)
+    make = lambda at_once: make_plan(
+        nodes, layers=c.layers, length=length, chunks=c.chunks, at_once=at_once
+    )
+    tracker = Tracker(decoder, make(c.at_once), rule, examples_at_once=c.batch)
+
+    programs = {"peak": harness.matmul_program()}
+    for name in VARIANTS:
+        variant = make_variant(name, m=c.inputs, length=length)
+        update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
+        run = Run(init_state(rule, init_params(decoder, variant, key)))
+        interval = make_interval(update, sample, c.updates)
+        programs[name] = harness.compile_program(interval, run, key, rate, updates=c.updates)
+
+    update = make_update(decoder, rule)
+    before = init_state(rule, decoder.init(key))
+    after, _ = jax.jit(update)(before, sample(step_key(key, jnp.int32(0))), rate)
+    first = node_resid(tracker, before.params, held)
+
+    def tracking(stride: int, features: int = 0):
+        """Tracking alone, `updates` times; the update's results are given."""
+        watch = Watch(tracker, held, stride)
+        w = jax.random.normal(key, (len(nodes), max(features, 1), c.width))
+        tally = open_tally(first, w) if features else ()
+        window = start_window(tracker, before.params)
+        tracked = Tracked(window.moments, open_ledger(first), tally)
+
+        def program(before, after, tracked):
+            def inner(carry, step):
+                # before and after change places, so that no work can leave the loop
+                window, now, then = carry
+                batch = sample(step_key(key, step))
+                window = advance(tracker, window, now.params, then.opt_state, batch, rate)
+                return (window, then, now), None
+
+            def outer(carry, steps):
+                tracked, now, then = carry
+                window = start_window(tracker, now.params, tracked.moments)
+                (window, now, then), _ = jax.lax.scan(inner, (window, now, then), steps)
+                movement = measure(tracker, window, then.params, held)
+                return (take_in(tracked, window.moments, movement, watch), now, then), None
+
+            steps = jnp.arange(c.updates).reshape(-1, stride)
+            return jax.lax.scan(outer, (tracked, before, after), steps)[0]
+
+        return harness.compile_program(program, before, after, tracked, updates=c.updates)
+
+    programs |= {
+        "tracking": tracking(1),
+        "stride 8": tracking(8),
+        "3 features": tracking(1, 3),
+        "300 features": tracking(1, 300),
+    }
+    interval = make_interval(update, sample, c.updates, watch=Watch(tracker, held))
+    window = start_window(tracker, before.params)
+    run = Run(before, Tracked(window.moments, open_ledger(first)))
+    programs["update and tracking"] = harness.compile_program(
+        interval, run, key, rate, updates=c.updates
+    )
+    if c.definition_batch:
+        few = jax.tree.map(lambda x: x[: c.definition_batch], held)
+        programs["definition"] = harness.compile_program(
+            lambda p: split_by_definition(decoder, p, few, nodes), before.params
+        )
+
+    memory = {name: harness.peak_memory(programs[name]) for name in (TIED, "tracking")}
+    times = harness.interleave(programs, c.repeats)
+    counted = _counted_gflop(tracker._replace(plan=make(10**6)), before, after, held, rate)
+    need = required_flop(c)
+    peak = [harness.matmul_flop() / t for t in times["peak"]]
+    ideal = {kind: [flop / p for p in peak] for kind, flop in need.items()}
+    middle = {name: statistics.median(t) for name, t in times.items()}
+    result = {
+        "preset": preset,
+        "device": jax.devices()[0].device_kind,
+        "precision": "float32",
+        "matmul_peak_gflops": statistics.median(peak) / 1e9,
+        "plain_step_s": middle[TIED],
+        "tracking_step_s": middle["tracking"],
+        "update_and_tracking_s": middle["update and tracking"],
+        "tracking_stride8_s": middle["stride 8"],
+        "stride8_over_1": harness.ratio(times["stride 8"], times["tracking"]),
+        "features300_over_3": harness.ratio(times["300 features"], times["3 features"]),
+        "tracking_over_plain": harness.ratio(times["tracking"], times[TIED]),
+        "plain_over_required": harness.ratio(times[TIED], ideal["plain"]),
+        "tracking_over_required": harness.ratio(times["tracking"], ideal["tracking"]),
+        "tracking_gflop": counted / 1e9,
+        "required_gflop": need["tracking"] / 1e9,
+        "required_plain_gflop": need["plain"] / 1e9,
+        "peak_memory_bytes": memory["tracking"] - memory[TIED],
+        "compile_plain_s": programs[TIED].compile_s,
+        "compile_tracking_s": programs["tracking"].compile_s,
+        "variants": {name: middle[name] for name in VARIANTS},
+        "variants_over_standard": {
+            name: harness.ratio(times[name], times[TIED]) for name in VARIANTS
+        },
+        "definition_s": middle.get("definition"),
+        "definition_batch": c.definition_batch,
+        "nodes": len(nodes),
+    }
+    rows = [
+        (name, *(f"{1e3 * t:.1f}" for t in harness.spread(times[name])), f"{p.compile_s:.2f}")
+        for name, p in programs.items()
+    ]
+    columns = ("program", "min ms", "median ms", "max ms", "compile s")
+    print(text_table(rows, columns))
+    return result
+
+
+def _counted_gflop(tracker, before, after, held, rate) -> float:
+    """Operations of one tracking step as XLA counts them, without loops that hide their bodies."""
+
+    def program(before, after, held):
+        window = start_window(tracker, before.params)
+        window = advance(tracker, window, before.params, after.opt_state, held, rate)
+        return measure(tracker, window, after.params, held)
+
+    return jax.jit(program).lower(before, after, held).cost_analysis()["flops"]
+
+
+if __name__ == "__main__":
+    cli.benchmark(Config, PRESETS, measure_all, name="gradient_split", doc=__doc__)

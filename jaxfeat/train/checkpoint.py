@@ -1,0 +1,106 @@
+"""How does an interrupted run go on as if nothing had happened?
+
+A checkpoint is a pytree (`Run`) at a number of updates done, with the config it belongs to. Orbax
+writes it to a temporary folder that takes its name when it is whole; only the last two are kept.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxfeat.types import Tree, UserError
+
+PREFIX = "step_"
+KEPT = 2
+
+
+def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
+    """Write a checkpoint and drop all but the last two.
+
+    Args:
+        folder: where the checkpoints of one run stand; it is made if needed. Relative paths, `~`
+            and spaces are fine.
+        step: updates done.
+        value: a pytree of arrays.
+    """
+    import orbax.checkpoint as ocp
+
+    folder = _whole(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{PREFIX}{step:08d}"
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(path, _numbered(value), force=True)
+    for old in saved_steps(folder)[:-KEPT]:
+        shutil.rmtree(folder / f"{PREFIX}{old:08d}")
+    return path
+
+
+def saved_steps(folder: str | os.PathLike) -> list[int]:
+    """The steps of the whole checkpoints in a folder, ascending."""
+    folder = _whole(folder)
+    if not folder.is_dir():
+        return []
+    names = [p.name.removeprefix(PREFIX) for p in folder.iterdir() if p.name.startswith(PREFIX)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None = None) -> Tree:
+    """Read a checkpoint back with the types of `like` (named tuples stay named tuples).
+
+    Args:
+        like: a pytree of arrays or shapes, as saved.
+        step: by default the last whole one.
+
+    Raises:
+        UserError: no checkpoint here, none of this step, or one of another shape.
+    """
+    import orbax.checkpoint as ocp
+
+    folder = _whole(folder)
+    steps = saved_steps(folder)
+    if not steps:
+        raise UserError(f"no checkpoint in {folder}{_hint(folder)}")
+    step = steps[-1] if step is None else step
+    if step not in steps:
+        raise UserError(f"no checkpoint of step {step} in {folder}; there are {steps}")
+    leaves, treedef = jax.tree.flatten(like)
+    target = {f"{n:05d}": jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in enumerate(leaves)}
+    path = folder / f"{PREFIX}{step:08d}"
+    with ocp.StandardCheckpointer() as reader:
+        found = reader.metadata(path)
+        shapes = {k: tuple(v.shape) for k, v in _items(found).items()}
+        wanted = {k: tuple(v.shape) for k, v in target.items()}
+        if shapes != wanted:
+            raise UserError(f"{path.name} in {folder} belongs to another config: its arrays differ")
+        host = reader.restore(path, target)
+    return jax.tree.unflatten(treedef, [host[name] for name in target])
+
+
+def _numbered(value: Tree) -> dict[str, np.ndarray]:
+    """Leaves under fixed names, so that the structure comes from code and not from disk."""
+    return {f"{n:05d}": np.asarray(x) for n, x in enumerate(jax.tree.leaves(value))}
+
+
+def _items(metadata) -> dict:
+    """The array metadata by name, whatever wrapper Orbax puts around it."""
+    tree = getattr(metadata, "item_metadata", metadata)
+    return dict(getattr(tree, "tree", tree))
+
+
+def _whole(folder: str | os.PathLike) -> Path:
+    """An absolute path: Orbax refuses relative ones."""
+    return Path(os.path.expanduser(folder)).absolute()
+
+
+def _hint(folder: Path) -> str:
+    """Say so where the path is one level off."""
+    if folder.name.startswith(PREFIX) and saved_steps(folder.parent):
+        return f": this is one checkpoint; give its folder {folder.parent}"
+    if folder.is_dir():
+        below = [p.name for p in sorted(folder.iterdir()) if p.is_dir() and saved_steps(p)]
+        if below:
+            return f": its folders {', '.join(below)} hold some; give one of them"
+    return ""

@@ -1,0 +1,139 @@
+"""How does a run go from its initialisation to its end?
+
+The updates between two logs are ONE compiled `lax.scan`: batches are made on the device from
+(seed key, step), and the ledger grows inside the scan. Seeds run side by side under `vmap`, each
+with its own initialisation and data, so that a sweep is one program.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfeat.grads.ledger import LedgerSums, add_movement, open_ledger
+from jaxfeat.grads.sweep import Parts
+from jaxfeat.grads.tally import Tally, add_to_tally
+from jaxfeat.grads.track import Tracker, advance, measure, node_resid, start_window
+from jaxfeat.train.step import TrainState, Update, init_state
+from jaxfeat.types import Array, Batch, Tree, UserError
+
+Sample = Callable[[Array], Batch]  # a key to a batch
+
+
+class Tracked(NamedTuple):
+    """What tracking carries along: component moments, ledger sums, tallies (or empty)."""
+
+    moments: Parts
+    sums: LedgerSums
+    tally: Tally | tuple = ()
+
+
+class Run(NamedTuple):
+    """All that a run needs to go on: a value that is saved and restored as it is.
+
+    `tracked` is empty where nothing is tracked. With seeds every leaf has a leading axis S.
+    """
+
+    state: TrainState
+    tracked: Tracked | tuple = ()
+
+
+class Watch(NamedTuple):
+    """What to track on which held-out sequences, every `stride` updates."""
+
+    tracker: Tracker
+    held: Batch
+    stride: int = 1
+
+
+def step_key(key: Array, step: Array) -> Array:
+    """The key of the batch of one update: a function of (seed key, step) alone."""
+    return jax.random.fold_in(key, step)
+
+
+def start_run(rule, params: Tree, watch: Watch | None = None, tally_of=None) -> Run:
+    """A run before its first update (vmap over parameters for seeds).
+
+    Args:
+        tally_of: residuals at the nodes `[n, E, D]` to an open `Tally`, to tally given features.
+    """
+    state = init_state(rule, params)
+    if watch is None:
+        return Run(state)
+    first = node_resid(watch.tracker, params, watch.held)
+    moments = start_window(watch.tracker, params).moments
+    tally = () if tally_of is None else tally_of(first)
+    return Run(state, Tracked(moments, open_ledger(first), tally))
+
+
+def make_interval(
+    update: Update,
+    sample: Sample,
+    steps: int,
+    *,
+    watch: Watch | None = None,
+) -> Callable[[Run, Array, Array], tuple[Run, Array]]:
+    """The program of the updates between two logs: `(run, key, learning_rate) -> (run, losses)`.
+
+    Args:
+        update: of `jaxfeat.train.step`.
+        sample: makes a batch from a key, on the device.
+        steps: updates an interval; with a watch a multiple of its stride.
+
+    Returns:
+        A pure function for one seed; losses are `[steps]` in nats, each before its update.
+
+    Raises:
+        UserError: steps that the stride does not divide.
+    """
+    stride = 1 if watch is None else watch.stride
+    if stride < 1 or steps % stride:
+        raise UserError(f"stride: {stride} does not divide the {steps} updates between logs")
+
+    def interval(run: Run, key: Array, learning_rate: Array) -> tuple[Run, Array]:
+        def one(state: TrainState) -> tuple[TrainState, Batch, Array]:
+            batch = sample(step_key(key, state.step))
+            new, loss = update(state, batch, learning_rate)
+            return new, batch, loss
+
+        def plain(run: Run, _) -> tuple[Run, Array]:
+            state, _, loss = one(run.state)
+            return Run(state), loss[None]
+
+        def watched(run: Run, _) -> tuple[Run, Array]:
+            tracker = watch.tracker
+            window = start_window(tracker, run.state.params, run.tracked.moments)
+
+            def inner(carry, _):
+                state, window = carry
+                new, batch, loss = one(state)
+                window = advance(
+                    tracker, window, state.params, new.opt_state, batch, learning_rate
+                )
+                return (new, window), loss
+
+            if stride == 1:
+                (state, window), loss = inner((run.state, window), None)
+                losses = loss[None]
+            else:
+                (state, window), losses = jax.lax.scan(
+                    inner, (run.state, window), None, length=stride
+                )
+            movement = measure(tracker, window, state.params, watch.held)
+            return Run(state, take_in(run.tracked, window.moments, movement, watch)), losses
+
+        run, losses = jax.lax.scan(
+            plain if watch is None else watched, run, None, length=steps // stride
+        )
+        return run, losses.reshape(steps)
+
+    return interval
+
+
+def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked:
+    """Tracking after a window: its movement in the ledger and the tallies."""
+    positions = jnp.array([i for _, i in watch.tracker.plan.nodes])
+    mask = watch.held.mask[:, positions].T
+    tally = add_to_tally(tracked.tally, movement) if tracked.tally else ()
+    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally)

@@ -1,0 +1,136 @@
+"""How does one measure a run against features of its own end?
+
+Run 1 trains to theta* and its probes are fitted; run 2 trains again from the same seed and tracks
+(arXiv 2603.14087). Both dispatch the SAME compiled update; the tracking program only reads. Run 2
+must end in theta* bit for bit, else its numbers would belong to another run.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfeat.grads.track import advance, measure, start_window
+from jaxfeat.train.loop import Sample, Tracked, Watch, start_run, step_key, take_in
+from jaxfeat.train.step import TrainState, Update
+from jaxfeat.types import Array, Tree, UserError
+
+
+class Replay(NamedTuple):
+    """What a replay gives: theta*, what `fit_probes` made of it, and what was tracked.
+
+    `covered` is the share of updates that lie in measured windows; `losses` are run 1's.
+    """
+
+    params: Tree
+    probes: Any
+    tracked: Tracked
+    covered: float
+    losses: np.ndarray
+
+
+def replay(
+    update: Update,
+    sample: Sample,
+    rule,
+    params: Tree,
+    key: Array,
+    *,
+    steps: int,
+    learning_rate: float,
+    watch: Watch,
+    fit_probes: Callable[[Tree], Any],
+    tally_of: Callable[[Any, Array], Any] | None = None,
+    spans: tuple[tuple[int, int], ...] | None = None,
+    burn_in: int = 40,
+) -> Replay:
+    """Train twice with the same seed; track the second run.
+
+    Args:
+        update, sample, rule, params, key: of one run, as for `jaxfeat.train.loop`.
+        fit_probes: theta* to anything; called once, between the runs.
+        tally_of: (probes, residuals at the nodes at the start of the first span) to a `Tally`.
+        spans: measured stretches of updates `(first, last + 1)`; by default the whole run. Before
+            each the component moments run for `burn_in` updates (Adam needs consecutive ones).
+
+    Raises:
+        UserError: spans that overlap, leave the run, or are no multiple of the stride.
+        RuntimeError: run 2 did not end in theta*.
+    """
+    spans = ((0, steps),) if spans is None else tuple(spans)
+    _check_spans(spans, steps, watch.stride)
+    rate = jnp.asarray(learning_rate, jnp.float32)
+
+    @jax.jit
+    def step(state: TrainState) -> tuple[TrainState, Array]:
+        return update(state, sample(step_key(key, state.step)), rate)
+
+    @jax.jit
+    def track(window, state: TrainState, opt_state: Tree):
+        batch = sample(step_key(key, state.step))
+        return advance(watch.tracker, window, state.params, opt_state, batch, rate)
+
+    @jax.jit
+    def close(tracked: Tracked, window, params: Tree) -> Tracked:
+        movement = measure(watch.tracker, window, params, watch.held)
+        return take_in(tracked, window.moments, movement, watch)
+
+    first = start_run(rule, params)
+    state, losses = first.state, []
+    for _ in range(steps):
+        state, loss = step(state)
+        losses.append(loss)
+    goal = state.params
+    probes = fit_probes(goal)
+
+    state, tracked, window = first.state, (), None
+    for at in range(steps):
+        span = next((s for s in spans if s[0] - burn_in <= at < s[1]), None)
+        if span is not None and window is None:
+            window = start_window(watch.tracker, state.params)
+        if span is not None and at == span[0]:
+            window = start_window(watch.tracker, state.params, window.moments)
+            if not tracked:
+                maker = None if tally_of is None else lambda r: tally_of(probes, r)
+                tracked = start_run(rule, state.params, watch, maker).tracked
+        new, _ = step(state)
+        if window is not None:
+            window = track(window, state, new.opt_state)
+        state = new
+        if span is None:
+            window = None
+            continue
+        done = at + 1 - span[0]
+        if done > 0 and done % watch.stride == 0:
+            tracked = close(tracked, window, state.params)
+            window = start_window(watch.tracker, state.params, window.moments)
+        if at + 1 == span[1]:
+            window = None
+    if not _same(state.params, goal):
+        raise RuntimeError(
+            "the replayed run did not reach the first run's parameters bit for bit: its numbers "
+            "would belong to another run (on a GPU, ask for deterministic kernels)"
+        )
+    covered = sum(b - a for a, b in spans) / steps
+    return Replay(goal, probes, tracked, covered, np.asarray(jnp.stack(losses)))
+
+
+
+
+def _same(a: Tree, b: Tree) -> bool:
+    """Equal bit for bit."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+
+
+def _check_spans(spans: tuple[tuple[int, int], ...], steps: int, stride: int) -> None:
+    """Refuse spans that cannot be measured."""
+    last = 0
+    for a, b in spans:
+        if not last <= a < b <= steps:
+            raise UserError(f"span {a}..{b}: spans must follow each other within 0..{steps}")
+        if (b - a) % stride:
+            raise UserError(f"span {a}..{b}: its length is no multiple of the stride {stride}")
+        last = b

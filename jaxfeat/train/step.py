@@ -1,0 +1,58 @@
+"""What is one update? A pure function of parameters, optimiser state, batch and learning rate."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfeat import tree
+from jaxfeat.grads.moments import StepRule, make_optimizer
+from jaxfeat.nn.blocks import forward
+from jaxfeat.nn.copies import Copies
+from jaxfeat.nn.decoder import Decoder
+from jaxfeat.nn.loss import mean_loss
+from jaxfeat.types import Array, Batch, Tree
+
+
+class TrainState(NamedTuple):
+    """Parameters, optimiser state and the number of updates done (0 is the initialisation)."""
+
+    params: Tree
+    opt_state: Tree
+    step: Array
+
+
+Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Array]]
+
+
+def init_state(rule: StepRule, params: Tree) -> TrainState:
+    """The state before the first update. Optimiser moments are kept in at least float32."""
+    opt_state = make_optimizer(rule).init(jax.tree.map(tree.widen, params))
+    return TrainState(params, opt_state, jnp.zeros((), jnp.int32))
+
+
+def make_update(
+    decoder: Decoder, rule: StepRule, *, route=None, copies: Copies = None
+) -> Update:
+    """The update `(state, batch, learning_rate) -> (state, loss before it in nats)`.
+
+    Args:
+        route: what gradient crosses positions in training; copies: segments of untied parameters.
+    """
+    optimizer = make_optimizer(rule)
+
+    def update(state: TrainState, batch: Batch, learning_rate: Array):
+        def loss(params: Tree) -> Array:
+            out = forward(decoder, params, batch, route=route, copies=copies)
+            return mean_loss(out.logits, batch)
+
+        value, grads = jax.value_and_grad(loss)(state.params)
+        wide = jax.tree.map(tree.widen, grads)
+        steps, opt_state = optimizer.update(wide, state.opt_state)
+        params = jax.tree.map(
+            lambda p, u: p - (learning_rate * u).astype(p.dtype), state.params, steps
+        )
+        return TrainState(params, opt_state, state.step + 1), value
+
+    return update
