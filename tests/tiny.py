@@ -6,11 +6,13 @@ import numpy as np
 
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn import route
-from jaxfeat.nn.decoder import Decoder
+from jaxfeat.nn.decoder import Decoder, layer_of
 from jaxfeat.types import Batch
 
 VOCAB, WIDTH, LENGTH = 11, 8, 6
 WEIGHTS = np.random.default_rng(3).uniform(0, 2, (LENGTH, LENGTH))
+# For programs whose values alone are compared: half the time to compile.
+QUICK = {"xla_backend_optimization_level": 0}
 ROUTES = {
     "full": route.full(),
     "myopic": route.myopic(),
@@ -67,7 +69,7 @@ def windowed(layers=5, causal=True, as_tuple=False):
         return {"outer": outer, "blocks": unstack(blocks) if as_tuple else blocks}
 
     def unstack(tree):
-        return tuple(jax.tree.map(lambda x: x[b], tree) for b in range(layers))
+        return tuple(layer_of(tree, b) for b in range(layers))
 
     def visible(const, t, s):
         far = t[:, None] - s[None, :]
@@ -93,29 +95,27 @@ def windowed(layers=5, causal=True, as_tuple=False):
 
 def as_tuple(params, layers):
     """The same parameters with the blocks as a tuple of trees."""
-    blocks = tuple(jax.tree.map(lambda x: x[b], params["blocks"]) for b in range(layers))
+    blocks = tuple(layer_of(params["blocks"], b) for b in range(layers))
     return {"outer": params["outer"], "blocks": blocks}
 
 
-def close(ours, theirs, relative):
-    """Leaf by leaf `|a - b| <= relative max|b| + 1e-13`."""
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+def close(ours, theirs, relative, size_of=None):
+    """Leaf by leaf `|a - b| <= relative max|c| + 1e-13`, c being b unless another tree is given."""
+    trees = [jax.tree.leaves(t) for t in (ours, theirs, theirs if size_of is None else size_of)]
+    for a, b, c in zip(*trees, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         assert a.shape == b.shape
-        size = float(np.abs(b).max(initial=0))
+        size = float(np.abs(c).max(initial=0))
         np.testing.assert_allclose(a, b, rtol=0, atol=relative * size + 1e-13)
 
 
 def same(ours, theirs):
     """Leaf by leaf equal, bit for bit."""
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), ours, theirs)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 def to64(tree):
     """NumPy leaves as float64 arrays (inside `jax.enable_x64`)."""
     wide = lambda x: jnp.asarray(x, jnp.float64 if np.asarray(x).dtype.kind == "f" else None)
     return jax.tree.map(wide, tree)
-
-
-# For programs whose values alone are compared: half the time to compile.
-QUICK = {"xla_backend_optimization_level": 0}

@@ -7,7 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.nn.copies import Copies, check_copies, copy_of, over_positions
+from jaxfeat.nn.copies import (
+    Copies,
+    check_copies,
+    copy_of,
+    over_examples,
+    over_positions,
+)
 from jaxfeat.nn.decoder import Decoder, layer_of
 from jaxfeat.nn.route import Resolved, resolve
 from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_nodes
@@ -63,7 +69,7 @@ def forward(
         normed = over_positions(decoder.norm, outer, copies, resid)
         return over_positions(decoder.unembed, outer, copies, normed)
 
-    return Output(jax.vmap(read)(resid[:, -1]), resid, acts)
+    return Output(over_examples(read, copies, resid[:, -1]), resid, acts)
 
 
 def residuals(
@@ -95,8 +101,8 @@ def residuals(
             edits=edits, copies=copies, want=want, scan=scan,
         )  # fmt: skip
 
-    axes = (0, 0, 0, None if taps is None else 0)
-    return jax.vmap(one, in_axes=axes)(batch.token, batch.mask, batch.position, taps)
+    given = (batch.token, batch.mask, batch.position, taps)
+    return over_examples(one, copies, *given, time=(0, 0, 0, 1))
 
 
 def at_nodes(resid: Array, nodes: Sequence[Node]) -> Array:

@@ -15,6 +15,7 @@ from jaxfeat import tree
 from jaxfeat.types import Array, Tree, UserError
 
 Copies = tuple[int, ...] | None
+MOST_SEPARATE = 4  # segments that run one by one
 
 
 def check_copies(copies: Copies, length: int) -> Copies:
@@ -54,7 +55,8 @@ def over_positions(fn: Callable, params: Tree, copies: Copies, *xs: Array) -> Tr
         xs: arrays `[T, ...]`.
 
     Returns:
-        What `fn` gives, stacked over T. Equal segments run as one batched product.
+        What `fn` gives, stacked over T. A few segments run as a product each, many equal ones as
+        one batched product.
     """
     along = jax.vmap(fn, in_axes=(None, *(0 for _ in xs)))
     if copies is None:
@@ -62,15 +64,35 @@ def over_positions(fn: Callable, params: Tree, copies: Copies, *xs: Array) -> Tr
     length = xs[0].shape[0]
     sizes = np.diff((*copies, length))
     params = tree.index(params, slice(0, len(copies)))
-    if (sizes == sizes[0]).all():
-        folded = [x.reshape(len(copies), sizes[0], *x.shape[1:]) for x in xs]
+    if (sizes == 1).all():
+        return jax.vmap(fn)(params, *xs)
+    if len(copies) > MOST_SEPARATE and (sizes == sizes[0]).all():
+        folded = [jnp.stack(jnp.split(x, len(copies))) for x in xs]
         out = jax.vmap(along)(params, *folded)
-        return jax.tree.map(lambda y: y.reshape(length, *y.shape[2:]), out)
+        return jax.tree.map(lambda y: jnp.concatenate(list(y)), out)
     parts = [
         along(tree.index(params, c), *(x[start : start + size] for x in xs))
         for c, (start, size) in enumerate(zip(copies, sizes))
     ]
     return tree.concat(parts)
+
+
+def over_examples(
+    fn: Callable, copies: Copies, *xs: Array | None, time: tuple[int, ...] | None = None
+) -> Tree:
+    """`fn` of one example over a batch: arrays `[B, ...]` in and out (None is passed on).
+
+    With copies the batch axis is put inside the position axis, so that the positions of a segment
+    and the batch are the rows of one product; results do not depend on it.
+
+    Args:
+        time: where T stands in each example's array; by default it is its first axis.
+    """
+    time = (0,) * len(xs) if time is None else time
+    at = [0 if copies is None else t + 1 for t in time]
+    moved = [x if x is None else jnp.moveaxis(x, 0, a) for x, a in zip(xs, at, strict=True)]
+    axes = tuple(None if x is None else a for x, a in zip(xs, at, strict=True))
+    return jax.vmap(fn, in_axes=axes)(*moved)
 
 
 def stack_copies(trees: list[Tree]) -> Tree:

@@ -92,13 +92,12 @@ def to_vector(tree, index, config):
         own = tree
         if len(prefixes) > 1:
             own = {
-                "outer": jax.tree.map(lambda x: x.take(c, axis), tree["outer"]),
-                "blocks": jax.tree.map(lambda x: x.take(c, axis + 1), tree["blocks"]),
+                "outer": _taken(tree["outer"], c, axis),
+                "blocks": _taken(tree["blocks"], c, axis + 1),
             }
         at |= {prefix + name: _at(own["outer"], path) for path, name in OUTER.items()}
         for b in range(config["L"]):
-            block = jax.tree.map(lambda x: x.take(b, axis), own["blocks"])
-            at |= _write_block(block, f"{prefix}h.{b}.")
+            at |= _write_block(_taken(own["blocks"], b, axis), f"{prefix}h.{b}.")
     flat = [at[n].reshape(*at[n].shape[:axis], int(np.prod(s))) for n, _, s in index]
     return np.concatenate(flat, axis=-1)
 
@@ -126,6 +125,11 @@ def _write_block(block, prefix):
     biases = [block[name]["bias"] for name in READS]
     at[prefix + "attn.c_attn.bias"] = np.concatenate(biases, axis=-1)
     return at
+
+
+def _taken(tree, n, axis):
+    """The n-th entry of an axis of every leaf."""
+    return jax.tree.map(lambda x: x.take(n, axis), tree)
 
 
 def _turned(kernel):

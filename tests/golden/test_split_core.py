@@ -27,7 +27,11 @@ def run(decoder, params, batch, copies=None, route=None):
     return out, mean, terms, grads
 
 
-@partial(jax.jit, static_argnames=("decoder", "nodes", "cut"))
+@partial(
+    jax.jit,
+    static_argnames=("decoder", "nodes", "cut"),
+    compiler_options={"xla_backend_optimization_level": 0},  # half the time to compile
+)
 def everything(decoder, params, both, batch, nodes, cut):
     """All that is compared, in one program."""
     return {

@@ -1,7 +1,5 @@
 """Is the fast split the definition, and do its parts sum to the gradient?"""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,17 +13,13 @@ from jaxfeat.grads.split import split_by_definition, split_gradient
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import mean_loss
+from jaxfeat.nn.route import resolve
 from jaxfeat.types import Batch, UserError
 
 ALL_COPIES = tuple(range(LENGTH))
-
-
-def some_nodes(layers, count, seed=0):
-    """`count` nodes of all layers in any order, both ends among them."""
-    every = list(itertools.product(range(layers + 1), range(LENGTH)))
-    chosen = np.random.default_rng(seed).permutation(len(every))
-    ends = [(layers, LENGTH - 1), (0, 0), (layers, 1), (1, 2)]
-    return (ends + [every[n] for n in chosen if every[n] not in ends])[:count]
+USER = user_model.make_decoder()
+USER_NODES, AT_ONCE = [(2, 3), (1, 1)], {"chunks": 1, "at_once": 9}
+PROGRAMS = {}
 
 
 def gradient(decoder, params, batch, **options):
@@ -34,115 +28,141 @@ def gradient(decoder, params, batch, **options):
     return jax.grad(loss)(params)
 
 
-def three(decoder, nodes, grouping, **options):
-    """A program: the fast split, the definition, the gradient."""
+def three(decoder, nodes, grouping, route=None, copies=None):
+    """A program, kept: the fast split, the definition, the gradient; an array route is traced."""
+    key = (id(decoder), tuple(nodes), str(grouping), route if isinstance(route, str) else 0, copies)
 
-    def run(params, batch):
+    def run(params, batch, array):
+        graph = {"route": array if array is not None else route, "copies": copies}
         return (
-            split_gradient(decoder, params, batch, nodes, **grouping, **options),
-            split_by_definition(decoder, params, batch, nodes, **options),
-            gradient(decoder, params, batch, **options),
+            split_gradient(decoder, params, batch, nodes, **grouping, **graph),
+            split_by_definition(decoder, params, batch, nodes, **graph),
+            gradient(decoder, params, batch, **graph),
         )
 
-    return jax.jit(run, compiler_options=QUICK)
+    return PROGRAMS.setdefault(key, jax.jit(run, compiler_options=QUICK))
 
 
-def total(split):
-    """The sum of the parts."""
-    return tree.add(tree.add(split.direct, split.precached), split.shared)
-
-
-# model, padding, graph, nodes, how the work is grouped: every value of each occurs
-CASES = {
-    "one block": (tiny.gpt2(1, 1), (0, "right"), {}, 12, {"chunks": 9, "at_once": 3}),
-    "two blocks": (tiny.gpt2(2, 2), (1, "right"), {}, 9, {}),
-    "three blocks": (tiny.gpt2(3, 4), (2, "left"), {}, 7, {"chunks": 2, "at_once": 2}),
-    "myopic": (tiny.gpt2(2, 2), (1, "left"), {"route": ROUTES["myopic"]}, 5, {"at_once": 64}),
-    "window": (tiny.gpt2(2, 1), (2, "right"), {"route": ROUTES["window"]}, 5, {"chunks": 1}),
-    "blocked": (tiny.gpt2(2, 4), (0, "right"), {"route": ROUTES["blocked"]}, 5, {}),
-    "scaled": (tiny.gpt2(2, 2), (1, "left"), {"route": ROUTES["scaled"]}, 5, {"chunks": 3}),
-    "weights": (tiny.gpt2(2, 2), (1, "right"), {"route": ROUTES["weights"]}, 5, {"at_once": 2}),
-    "two copies": (tiny.gpt2(2, 2), (1, "right"), {"copies": (0, 3)}, 5, {"chunks": 2}),
-    "unequal copies": (
-        tiny.gpt2(2, 2), (1, "left"), {"copies": (0, 2), "route": ROUTES["myopic"]}, 5, {},
-    ),
-    "all copies": (
-        tiny.gpt2(1, 2), (1, "right"), {"copies": ALL_COPIES, "route": ROUTES["scaled"]}, 5, {},
-    ),
-    "user": (user_model.make_decoder(), (1, "left"), {}, 6, {"chunks": 2, "at_once": 2}),
-    "windows": (tiny.windowed(3), (1, "right"), {"route": ROUTES["booleans"]}, 5, {}),
-    "tuple": (tiny.windowed(2, as_tuple=True), (0, "right"), {}, 5, {"chunks": 3}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_equals_definition(name):
-    """All three components to 1e-10 in float64; they sum to the gradient; the exact zeros."""
-    decoder, (pads, side), graph, count, grouping = CASES[name]
-    nodes = some_nodes(decoder.layers, count)
-    copies = len(graph.get("copies", ()))
-    with jax.enable_x64(True):
-        params = to64(tiny.params_of(decoder, copies=copies))
-        batch = tiny.batch_of(3, pads=pads, side=side)
-        fast, slow, whole = three(decoder, nodes, grouping, **graph)(params, batch)
-        for ours, theirs in zip(fast, slow):
-            close(ours, theirs, 1e-10)
-        close(total(fast), jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), whole), 1e-10)
+def compare(decoder, batch, nodes, grouping, route, copies, relative, dtype):
+    """All three components equal the definition's; they sum to the gradient; the exact zeros."""
+    route = resolve(route, batch.token.shape[1])
+    array = None if route is None or isinstance(route, str) else route
+    params = tiny.params_of(decoder, copies=len(copies or ()))
+    params = to64(params) if dtype == jnp.float64 else params
+    run = three(decoder, nodes, grouping, route, copies)
+    if array is not None:
+        array = jnp.asarray(array, bool if route is ROUTES["booleans"] else dtype)
+    fast, slow, whole = jax.tree.map(np.asarray, run(params, batch, array))
+    each = jax.tree.map(lambda x: np.broadcast_to(x, (len(nodes), *x.shape)), whole)
+    for ours, theirs in zip(fast, slow):
+        # the size is that of the leaf's gradient: a part of it may be 0 but for rounding
+        close(ours, theirs, relative, size_of=each)
+    for parts in (fast, slow):
+        close(jax.tree.map(lambda d, p, s: d + p + s, *parts), each, relative)
     for n, (k, _) in enumerate(nodes):
-        cached, direct = tree.index(fast.precached, n), tree.index(fast.direct, n)
-        if k == decoder.layers or graph.get("route") == ROUTES["myopic"]:
-            assert not any(np.asarray(x).any() for x in jax.tree.leaves(cached))
-        for part in (direct, cached):
-            above = part["blocks"][k:] if isinstance(part["blocks"], tuple) else tree.index(
-                part["blocks"], slice(k, None))  # fmt: skip
-            assert not any(np.asarray(x).any() for x in jax.tree.leaves(above))
+        direct, cached = tree.index(fast.direct, n), tree.index(fast.precached, n)
+        if k == decoder.layers or isinstance(route, str):
+            assert all_zero(cached)
+        for blocks in (direct["blocks"], cached["blocks"]):
+            if isinstance(blocks, tuple):
+                assert all_zero(blocks[k:])
+            else:
+                assert all_zero(tree.index(blocks, slice(k, None)))
+
+
+def all_zero(values):
+    """Whether every number in a tree is exactly 0."""
+    return not any(np.asarray(x).any() for x in jax.tree.leaves(values))
+
+
+GPT2_1, GPT2_2, GPT2_3 = tiny.gpt2(1, 4), tiny.gpt2(2, 2), tiny.gpt2(3, 1)
+WINDOWS, IN_TUPLE = tiny.windowed(2), tiny.windowed(3, as_tuple=True)
+BOTH_ENDS, SOME = [(1, 4), (0, 0), (1, 0), (0, 5)], [(2, 5), (1, 2), (1, 0)]
+EVERY = [(k, i) for i in range(LENGTH) for k in (2, 0, 1)]
+DEEP = [(3, 5), (0, 0), (2, 3), (1, 1), (3, 0)]
+LOW = [(1, 4), (1, 0), (1, 5)]
+BY_TWO = {"chunks": 2, "at_once": 2}
+slow = pytest.mark.slow
+# model, pads of row n: n times, their side, nodes, how the work is grouped, route, copies
+CASES = [
+    pytest.param(GPT2_2, 1, "right", SOME, {}, None, None, id="gpt2-full", marks=slow),
+    pytest.param(GPT2_1, 2, "left", BOTH_ENDS, BY_TWO, "window", None, id="gpt2-window"),
+    pytest.param(GPT2_1, 0, "right", BOTH_ENDS, BY_TWO, "blocked", None, id="gpt2-blocked"),
+    pytest.param(GPT2_1, 1, "right", BOTH_ENDS, BY_TWO, "scaled", None, id="gpt2-scaled"),
+    pytest.param(GPT2_1, 1, "left", BOTH_ENDS, BY_TWO, "weights", None, id="gpt2-weights"),
+    pytest.param(USER, 1, "left", USER_NODES, AT_ONCE, None, None, id="user-full"),
+    pytest.param(USER, 1, "right", LOW, {"chunks": 1}, "myopic", (0, 2), id="user-unequal-myopic"),
+    pytest.param(
+        USER, 1, "right", LOW, {"chunks": 9, "at_once": 64}, "weights", ALL_COPIES, id="user-all"
+    ),
+    pytest.param(WINDOWS, 1, "left", LOW, {"chunks": 3}, "booleans", None, id="windows"),
+    pytest.param(GPT2_2, 1, "left", SOME, {}, "myopic", None, id="gpt2-myopic", marks=slow),
+    pytest.param(GPT2_2, 1, "left", EVERY, {"chunks": 3}, "weights", None, id="every", marks=slow),
+    pytest.param(GPT2_3, 2, "left", DEEP, BY_TWO, None, None, id="deep", marks=slow),
+    pytest.param(GPT2_2, 1, "right", SOME, {}, None, (0, 3), id="gpt2-halves", marks=slow),
+    pytest.param(GPT2_2, 1, "left", SOME, BY_TWO, "scaled", ALL_COPIES, id="gpt2-all", marks=slow),
+    pytest.param(IN_TUPLE, 0, "right", DEEP, {"chunks": 3}, None, None, id="tuple", marks=slow),
+]
+
+
+@pytest.mark.parametrize(("decoder", "pads", "side", "nodes", "grouping", "route", "copies"), CASES)
+def test_equals_definition(decoder, pads, side, nodes, grouping, route, copies):
+    """To 1e-10 in float64, over models, padding, graphs, nodes in any order and grouping."""
+    route = None if route is None else ROUTES[route]
+    with jax.enable_x64(True):
+        batch = tiny.batch_of(3, pads=pads, side=side)
+        compare(decoder, batch, nodes, grouping, route, copies, 1e-10, jnp.float64)
 
 
 def test_float32():
-    """In float32 the parts equal the definition's, and sum to the gradient, to 1e-5."""
-    decoder, _, graph, count, grouping = CASES["two blocks"]
-    nodes, batch = some_nodes(2, count), tiny.batch_of(3, pads=1)
-    params = tiny.params_of(decoder)
-    fast, slow, whole = three(decoder, nodes, grouping, **graph)(params, batch)
-    for ours, theirs in zip(fast, slow):
-        close(ours, theirs, 1e-5)
-    for parts in (fast, slow):
-        close(total(parts), jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), whole), 1e-5)
+    """In float32 the parts are those of float64, and sum to the gradient, to 1e-5."""
+    batch, params = tiny.batch_of(3, pads=1), tiny.params_of(WINDOWS)
+
+    def fast(p):
+        return split_gradient(WINDOWS, p, batch, LOW), gradient(WINDOWS, p, batch)
+
+    fast = jax.jit(fast, compiler_options=QUICK)
+    found, whole = fast(params)
+    with jax.enable_x64(True):
+        exact, exact_whole = fast(to64(params))
+    each = jax.tree.map(lambda x: np.broadcast_to(x, (len(LOW), *x.shape)), exact_whole)
+    for ours, theirs in zip(found, exact):
+        close(ours, theirs, 1e-5, size_of=each)
+    close(whole, exact_whole, 1e-5)
+    close(jax.tree.map(lambda d, p, s: d + p + s, *found), each, 1e-5)
 
 
 def test_examples_apart():
-    """Each example's components are the same in batches of 1, 2 and 7: they add up."""
-    decoder = tiny.gpt2(2, 2)
-    nodes = some_nodes(2, 4)
+    """Example i has the same components in batches of 1, 2 and 7; examples add up."""
 
     def run(params, batch, count):
-        return split_gradient(decoder, params, batch, nodes, count=count, chunks=2)
+        return split_gradient(WINDOWS, params, batch, LOW[:2], count=count, chunks=1)
 
-    some = jax.jit(run, compiler_options=QUICK)
-    apart = jax.jit(jax.vmap(run, (None, 0, None)), compiler_options=QUICK)
+    def alone(batch, i):
+        return batch._replace(weight=batch.weight & (jnp.arange(len(batch.token)) == i)[:, None])
+
+    run = jax.jit(run, compiler_options=QUICK)
     with jax.enable_x64(True):
-        params, seven = to64(tiny.params_of(decoder)), tiny.batch_of(7)
-        batch = seven._replace(weight=seven.weight & (seven.target > 2))
+        params, batch = to64(tiny.params_of(WINDOWS)), tiny.batch_of(7)
+        batch = batch._replace(weight=batch.weight & (batch.target > 2))  # ragged
         count = batch.weight.sum()
-        singles = apart(params, jax.tree.map(lambda x: x[:, None], batch), count)
-        for size in (1, 2, 7):
-            whole = some(params, tree.index(batch, slice(size)), count)
-            close(whole, jax.tree.map(lambda x: x[:size].sum(0), singles), 1e-12)
-        close(some(params, batch, count), run(params, batch, None), 1e-12)
+        singles = [run(params, alone(batch, i), count) for i in range(7)]
+        for size in (1, 2):
+            close(run(params, alone(tree.index(batch, slice(size)), 0), count), singles[0], 1e-12)
+        summed = jax.tree.map(lambda *x: sum(x), *singles)
+        close(run(params, batch, count), summed, 1e-12)
 
 
 def test_user_model_under_vmap():
-    """A model of plain functions, vmapped over its parameters, equals a loop."""
-    decoder = user_model.make_decoder()
-    nodes, batch = [(1, 1), (2, 3), (0, 2)], tiny.batch_of(2)
-    run = lambda p: split_gradient(decoder, p, batch, nodes)
+    """A model of plain functions, vmapped over its parameters, equals one at a time."""
     with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(0), 2)
-        params = jax.vmap(decoder.init)(keys)
-        together = jax.jit(jax.vmap(run), compiler_options=QUICK)(params)
-        alone = jax.jit(run, compiler_options=QUICK)
+        batch = tiny.batch_of(3, pads=1, side="left")
+        params = jax.vmap(USER.init)(jax.random.split(jax.random.key(0), 2))
+        fast = lambda p: split_gradient(USER, p, batch, USER_NODES, **AT_ONCE)
+        together = jax.jit(jax.vmap(fast), compiler_options=QUICK)(params)
         for n in range(2):
-            close(tree.index(together, n), alone(tree.index(params, n)), 1e-12)
+            alone = three(USER, USER_NODES, AT_ONCE)(tree.index(params, n), batch, None)[0]
+            close(tree.index(together, n), alone, 1e-12)
 
 
 def linear_model():

@@ -1,7 +1,6 @@
 """A model that a user might bring: one attention head and a ReLU MLP, in plain JAX."""
 
 import jax
-import jax.numpy as jnp
 
 from jaxfeat.nn.decoder import Decoder
 
@@ -14,8 +13,9 @@ def make_decoder():
     def init(key):
         keys = iter(jax.random.split(key, 64))
         draw = lambda *shape: jax.random.normal(next(keys), shape) / shape[-1] ** 0.5
-        outer = {"token": draw(VOCAB, WIDTH), "place": draw(LENGTH, WIDTH), "out": draw(VOCAB, WIDTH)}
-        shapes = {n: (WIDTH, WIDTH) for n in ("q", "k", "v", "o")}
+        rows = {"token": VOCAB, "place": LENGTH, "out": VOCAB}
+        outer = {name: draw(count, WIDTH) for name, count in rows.items()}
+        shapes = dict.fromkeys(("q", "k", "v", "o"), (WIDTH, WIDTH))
         shapes |= {"up": (HIDDEN, WIDTH), "down": (WIDTH, HIDDEN)}
         block = lambda: {name: draw(*shape) for name, shape in shapes.items()}
         return {"outer": outer, "blocks": tuple(block() for _ in range(LAYERS))}
