@@ -18,6 +18,7 @@ answer for any w and r* afterwards. I > 0: the component builds the feature. The
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,20 +106,21 @@ class Ledger(NamedTuple):
     bar: np.ndarray
 
 
+SUMS = ("moved", "cross", "bar")
+
+
 def make_ledger(
-    nodes, steps, mask: Array, resid: list[Array], sums: list[LedgerSums]
+    nodes: Sequence[Node], steps: Sequence[int], mask: Array, copies: Sequence[Mapping[str, Array]]
 ) -> Ledger:
-    """A ledger out of the residuals and sums copied at each step of the ladder."""
-    host = lambda arrays: np.stack([np.asarray(a) for a in arrays])
-    return Ledger(
-        tuple((int(k), int(i)) for k, i in nodes),
-        tuple(int(s) for s in steps),
-        np.asarray(mask),
-        host(resid),
-        host([s.moved for s in sums]),
-        host([s.cross for s in sums]),
-        host([s.bar for s in sums]),
-    )
+    """A ledger out of copies made at each step of the ladder.
+
+    Args:
+        copies: for each step, `resid` at the nodes then and `moved`, `cross`, `bar` so far.
+    """
+    host = lambda name: np.stack([np.asarray(copy[name]) for copy in copies])
+    pairs = tuple((int(k), int(i)) for k, i in nodes)
+    arrays = [host(name) for name in ("resid", *SUMS)]
+    return Ledger(pairs, tuple(int(s) for s in steps), np.asarray(mask), *arrays)
 
 
 def matrices(
@@ -201,7 +203,7 @@ def save_ledger(ledger: Ledger, path: str | os.PathLike) -> Path:
     path = Path(path)
     about = json.dumps({"nodes": ledger.nodes, "steps": ledger.steps})
     with replacing(path) as temporary, open(temporary, "wb") as handle:
-        arrays = {name: getattr(ledger, name) for name in ("mask", "resid", "moved", "cross", "bar")}
+        arrays = {name: getattr(ledger, name) for name in ("mask", "resid", *SUMS)}
         np.savez(handle, about=np.array(about), **arrays)
     return path
 
@@ -215,7 +217,7 @@ def load_ledger(path: str | os.PathLike) -> Ledger:
     try:
         with np.load(path, allow_pickle=False) as z:
             about = json.loads(str(z["about"]))
-            arrays = [z[name] for name in ("mask", "resid", "moved", "cross", "bar")]
+            arrays = [z[name] for name in ("mask", "resid", *SUMS)]
     except FileNotFoundError:
         raise UserError(f"no ledger at {path}") from None
     except (ValueError, KeyError, OSError) as error:

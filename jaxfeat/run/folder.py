@@ -133,18 +133,20 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def truncate_metrics(folder: Path, step: int) -> int:
+def truncate_metrics(folder: Path, step: int, **where: Any) -> int:
     """Drop the lines after the restored step, and a torn last line, before a run goes on.
 
     Args:
         folder: the result folder.
         step: optimiser updates done at the restored checkpoint.
+        where: only lines with these values are dropped, such as `variant="myopic"`.
 
     Returns:
         How many whole lines were dropped. Lines without a step stay.
     """
     records = read_metrics(folder)
-    kept = [r for r in records if r.get("step") is None or r["step"] <= step]
+    later = lambda r: r.get("step") is not None and r["step"] > step
+    kept = [r for r in records if not (later(r) and where.items() <= r.items())]
     if (folder / METRICS).exists():
         with replacing(folder / METRICS) as temporary:
             lines = [json.dumps(r, allow_nan=False, ensure_ascii=False) + "\n" for r in kept]

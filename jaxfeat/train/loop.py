@@ -6,6 +6,7 @@ with its own initialisation and data, so that a sweep is one program.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from jaxfeat.grads.ledger import LedgerSums, add_movement, open_ledger
 from jaxfeat.grads.sweep import Parts
 from jaxfeat.grads.tally import Tally, add_to_tally
 from jaxfeat.grads.track import Tracker, advance, measure, node_resid, start_window
+from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Batch, Tree, UserError
 
@@ -137,3 +139,41 @@ def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked
     mask = watch.held.mask[:, positions].T
     tally = add_to_tally(tracked.tally, movement) if tracked.tally else ()
     return Tracked(moments, add_movement(tracked.sums, movement, mask), tally)
+
+
+def train(
+    interval: Callable[[Run, Array, Array], tuple[Run, Array]],
+    run: Run,
+    key: Array,
+    learning_rate: float,
+    *,
+    steps: int,
+    every: int,
+    checkpoints: Path | None = None,
+    on_log: Callable[[int, Run, Array], None] = lambda step, run, losses: None,
+) -> Run:
+    """Run intervals of `every` updates until `steps` are done; go on where a checkpoint stands.
+
+    Args:
+        interval: a compiled program of `make_interval`, over seeds if `run` has them.
+        run: before the first update (also the shape of what a checkpoint holds).
+        checkpoints: folder in which a checkpoint is written at every log; None for none.
+        on_log: called with (updates done, run, losses of the interval) before the checkpoint of
+            that step is written: what it writes is there whenever the checkpoint is.
+
+    Raises:
+        UserError: `every` does not divide `steps`, or a checkpoint of another config.
+    """
+    if every < 1 or steps % every:
+        raise UserError(f"log_every: {every} does not divide the {steps} steps")
+    done = 0
+    if checkpoints is not None and (saved := saved_steps(checkpoints)):
+        done = saved[-1]
+        run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
+    rate = jnp.asarray(learning_rate, jnp.float32)
+    for step in range(done + every, steps + 1, every):
+        run, losses = interval(run, key, rate)
+        on_log(step, run, losses)
+        if checkpoints is not None:
+            save_checkpoint(checkpoints, step, run)
+    return run

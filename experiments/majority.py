@@ -1,0 +1,317 @@
+"""Majority: does a model read the current majority because later tokens need it?
+
+    python -m experiments.majority                     # quick: about 5 minutes on 2 cores
+    python -m experiments.majority --preset paper      # the sizes of arXiv 2603.14087, 10 seeds
+
+Four variants (standard, myopic, untied at the first output, both) learn to go on with the most
+frequent token. Probes read "token v is a maximum so far" at every node; the ledger tells what the
+direct, precached and shared parts of the updates built of it. Expected: standard high, myopic and
+untied reduced, both lowest at the input stage (paper, section 4; `quick` decides that both lies
+below standard).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import majority_report
+from jaxfeat.data import toy
+from jaxfeat.features.probe import explained_share, features_at, fit_probes, score_probes
+from jaxfeat.grads.ledger import load_ledger, make_ledger, save_ledger
+from jaxfeat.grads.moments import StepRule
+from jaxfeat.grads.plan import make_plan
+from jaxfeat.grads.track import Tracker, node_resid
+from jaxfeat.io.atomic import replacing
+from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
+from jaxfeat.nn.blocks import at_nodes, residuals
+from jaxfeat.run import cli, folder
+from jaxfeat.train.checkpoint import saved_steps
+from jaxfeat.train.loop import Run, Watch, make_interval, start_run, train
+from jaxfeat.train.metrics import evaluate
+from jaxfeat.train.step import make_update
+from jaxfeat.train.variants import VARIANTS, Variant, init_params, make_variant
+from jaxfeat.types import Array, Batch, Tree, UserError, make_batch
+
+DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a toy experiment."""
+
+    task: toy.ToyTask = toy.ToyTask()
+    """The game."""
+    width: int = 32
+    """Residual width D."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    layers: int = 2
+    """Blocks N."""
+    batch: int = 64
+    """Sequences an update."""
+    steps: int = 600
+    """Updates."""
+    learning_rate: float = 1e-3
+    """Of Adam."""
+    seeds: int = 5
+    """Runs of each variant, each with its own initialisation and data."""
+    seed: int = 0
+    """What all randomness follows from."""
+    variants: tuple[str, ...] = ("standard", "myopic", "untied", "both")
+    """Variants to train; the standard one must be among them."""
+    untie_at: int = 0
+    """First position with parameters of its own; 0 means the first output's predictor."""
+    independent: bool = False
+    """Draw untied copies independently instead of equal."""
+    tracked: tuple[str, ...] = ("standard",)
+    """Variants with a ledger."""
+    held: int = 256
+    """Held-out sequences of the ledger (at least 8 x width in earnest runs)."""
+    stride: int = 5
+    """Updates between the ledger's movements."""
+    first: int = 2
+    """First position with a ledger; positions from here on at every layer from 1."""
+    ends: str = "start"
+    """Where movements are linearised: "start" of a stride or "both" ends."""
+    ladder: int = 4
+    """Copies of the ledger over the run, for influence over time."""
+    log_every: int = 50
+    """Updates between logs and checkpoints."""
+    probe_fit: int = 2048
+    """Sequences that probes are fitted on."""
+    probe_test: int = 1024
+    """Held-out sequences that probes are scored on."""
+    alpha: float = 1.0
+    """Ridge penalty of the claims' probes."""
+    chunks: int = 3
+    """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
+    at_once: int = 1
+    """Tracked rows batched into one product; only speed and memory depend on it."""
+
+
+PRESETS = {
+    "smoke": Config(
+        task=toy.ToyTask(inputs=4, outputs=2), width=8, heads=2, batch=8, steps=8, seeds=2,
+        held=16, stride=2, ladder=2, log_every=4, probe_fit=64, probe_test=32, chunks=2,
+        tracked=("standard", "both"),
+    ),
+    "quick": Config(),
+    "paper": Config(
+        width=128, batch=256, steps=3000, seeds=10, held=1024, stride=1, ends="both",
+        log_every=100, ladder=6, tracked=("standard", "myopic", "untied", "both"),
+    ),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work before anything is written."""
+    c = config
+    for name in ("batch", "steps", "seeds", "held", "stride", "ladder", "log_every"):
+        if getattr(c, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')}: {getattr(c, name)}, at least 1 needed")
+    for name in (*c.variants, *c.tracked):
+        if name not in VARIANTS:
+            raise UserError(f"--variants: {name!r} is unknown; valid: {', '.join(VARIANTS)}")
+    if "standard" not in c.variants or not set(c.tracked) <= set(c.variants):
+        raise UserError("--variants: needs standard and all of --tracked")
+    if c.steps % c.log_every or c.log_every % c.stride:
+        raise UserError("--log-every must divide --steps and be a multiple of --stride")
+    if c.held % 2:
+        raise UserError(f"--held: {c.held}, an even number is needed")
+    length = c.task.length - 1
+    if not 1 <= c.first < length:
+        raise UserError(f"--first: {c.first} is outside 1..{length - 1}")
+    if c.ends not in ("start", "both"):
+        raise UserError(f"--ends: {c.ends!r}; valid: start, both")
+    if not (np.isfinite(c.learning_rate) and c.learning_rate > 0):
+        raise UserError(f"--learning-rate: {c.learning_rate}, a positive number is needed")
+    make_gpt2(shape_of(c))
+    make_variant("untied", m=untie_at(c), length=length)
+
+
+def shape_of(config: Config) -> GPT2Config:
+    """The model's sizes."""
+    c = config
+    return GPT2Config(c.task.vocab_size, c.task.length - 1, c.width, c.heads, c.layers)
+
+
+def untie_at(config: Config) -> int:
+    """Where parameters are untied: by default at the position that predicts the first output."""
+    return config.untie_at or config.task.inputs
+
+
+def seed_keys(config: Config, purpose: int) -> Array:
+    """A key for each seed, `[S]`."""
+    base = jax.random.fold_in(jax.random.key(config.seed), purpose)
+    return jax.vmap(lambda s: jax.random.fold_in(base, s))(jnp.arange(config.seeds))
+
+
+def draw(config: Config, key: Array, count: int, split: str) -> Batch:
+    """A batch of sequences of the task."""
+    return make_batch(toy.sample(config.task, key, count, split=split))
+
+
+def shared_key(config: Config, purpose: int) -> Array:
+    """A key that all seeds share: for what they are measured on."""
+    return jax.random.fold_in(jax.random.key(config.seed), purpose)
+
+
+def tracked_nodes(config: Config) -> list[tuple[int, int]]:
+    """The nodes with a ledger."""
+    length = config.task.length - 1
+    return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, length)]
+
+
+def probed_nodes(config: Config) -> list[tuple[int, int]]:
+    """All nodes but those of bos."""
+    length = config.task.length - 1
+    return [(k, i) for k in range(config.layers + 1) for i in range(1, length)]
+
+
+def main(config: Config, workdir: Path) -> dict[str, Any]:
+    """Train every variant, probe, account and report; a variant that is done is not run again."""
+    steps = config.steps * len(config.variants)
+    with cli.progress(steps // config.log_every, "train") as tick:
+        for name in config.variants:
+            train_variant(config, name, workdir, tick)
+    return majority_report.write(config, workdir)
+
+
+def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
+    """Train all seeds of a variant as one program; write its probes and ledgers."""
+    c, done = config, workdir / "variants" / f"{name}.npz"
+    if done.exists():
+        for _ in range(c.steps // c.log_every):
+            tick()
+        return
+    decoder, rule = make_gpt2(shape_of(c)), StepRule()
+    length = c.task.length - 1
+    variant = make_variant(name, m=untie_at(c), length=length)
+    held = draw(c, shared_key(c, HELD), c.held, "held_out")
+    watch = None
+    if name in c.tracked:
+        plan = make_plan(
+            tracked_nodes(c), layers=c.layers, length=length, chunks=c.chunks,
+            at_once=c.at_once, precached=name not in ("myopic", "both"),
+        )  # fmt: skip
+        tracker = Tracker(decoder, plan, rule, variant.route, variant.copies, c.ends, 256)
+        watch = Watch(tracker._replace(examples_at_once=min(256, c.held)), held, c.stride)
+    init = lambda key: init_params(decoder, variant, key, independent=c.independent)
+    params = jax.jit(jax.vmap(init))(seed_keys(c, INIT))
+    run = jax.jit(jax.vmap(lambda p: start_run(rule, p, watch)))(params)
+    update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
+    sample = lambda key: draw(c, key, c.batch, "train")
+    interval = make_interval(update, sample, c.log_every, watch=watch)
+    legal = toy.legal(c.task, jnp.c_[held.token, held.target[:, -1:]])
+    judge = jax.jit(jax.vmap(lambda p: evaluate(decoder, p, held, legal, variant.copies)))
+    places = np.unique(np.linspace(0, c.steps // c.log_every, c.ladder + 1).astype(int))
+    ladder = [int(p) * c.log_every for p in places]
+    checkpoints = workdir / "checkpoints" / name
+    start = (saved_steps(checkpoints) or [0])[-1]
+    folder.truncate_metrics(workdir, start, variant=name)
+
+    def log(step: int, run: Run, losses: Array) -> None:
+        found = jax.tree.map(np.asarray, judge(run.state.params))
+        line = {
+            "variant": name,
+            "step": step,
+            "loss": None if losses is None else float(jnp.mean(losses)),
+            "held_out_loss": found["loss"].tolist(),
+            "first_output_legal": found["legal_by_position"][:, c.task.inputs].tolist(),
+        }
+        folder.append_metrics(workdir, line)
+        if watch is not None and step in ladder:
+            _save_snapshot(_snapshots(workdir, name), step, run, watch)
+        if step:
+            tick(line["loss"], tokens=c.log_every * c.seeds * c.batch * length)
+
+    if start == 0:
+        folder.truncate_metrics(workdir, -1, variant=name)
+        log(0, run, None)
+    for _ in range(start // c.log_every):
+        tick()
+    run = train(
+        jax.jit(jax.vmap(interval, in_axes=(0, 0, None))), run, seed_keys(c, DATA),
+        c.learning_rate, steps=c.steps, every=c.log_every, checkpoints=checkpoints, on_log=log,
+    )  # fmt: skip
+    if watch is not None:
+        _write_ledgers(config, name, ladder, workdir, watch)
+    results = probe_all(c, decoder, variant, run.state.params)
+    if name == "standard":
+        before = probe_all(c, decoder, variant, params)
+        results |= {f"untrained_{key}": value for key, value in before.items()}
+    _save_arrays(done, results)
+
+
+def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[str, np.ndarray]:
+    """Probes of all seeds at every node, scored on held-out sequences."""
+    c, nodes = config, probed_nodes(config)
+
+    def read(key: Array, count: int, split: str, params: Tree):
+        batch = draw(c, key, count, split)
+        tokens = jnp.c_[batch.token, batch.target[:, -1:]]
+        resid = residuals(decoder, params, batch, copies=variant.copies)[0]
+        truth = features_at(toy.features(c.task, tokens)[:, :-1].astype(jnp.float32), nodes)
+        return at_nodes(resid, nodes), truth
+
+    def one(params: Tree) -> dict[str, Array]:
+        with jax.default_matmul_precision("highest"):
+            x, y = read(shared_key(c, FIT), c.probe_fit, "train", params)
+            x_test, y_test = read(shared_key(c, TEST), c.probe_test, "held_out", params)
+            fixed, free = fit_probes(x, y, alpha=c.alpha), fit_probes(x, y, alpha="gcv")
+            scores, free_scores = (score_probes(p, x_test, y_test) for p in (fixed, free))
+            return {
+                "coef": fixed.coef, "r": scores.r, "mse": scores.mse, "r_gcv": free_scores.r,
+                "alpha_gcv": free.alpha, "condition": fixed.condition,
+                "explained": explained_share(x_test, y_test).joint,
+            }  # fmt: skip
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(params))
+
+
+def _snapshots(workdir: Path, name: str) -> Path:
+    """Where copies of a variant's ledger stand while it trains."""
+    return workdir / "checkpoints" / f"{name}-ledger"
+
+
+def _save_snapshot(place: Path, step: int, run: Run, watch: Watch) -> None:
+    """A copy of all seeds' ledger sums and of the residuals at this step."""
+    resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
+    sums = run.tracked.sums
+    arrays = {"resid": resid(run.state.params), "moved": sums.moved, "cross": sums.cross}
+    _save_arrays(place / f"{step}.npz", arrays | {"bar": sums.bar})
+
+
+def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
+    """One ledger a seed out of the copies, which are then dropped."""
+    place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
+    copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
+    mask = np.ones((len(nodes), config.held), bool)
+    (workdir / "ledger").mkdir(exist_ok=True)
+    for s in range(config.seeds):
+        pick = lambda copy, s=s: {n: copy[n][s] for n in copy}
+        mine = [pick(copy) for copy in copies]
+        ledger = make_ledger(nodes, ladder, mask, mine)
+        save_ledger(ledger, workdir / "ledger" / f"{name}-{s}.npz")
+
+
+def load_ledgers(config: Config, workdir: Path, name: str) -> list:
+    """The ledgers of a variant's seeds."""
+    return [load_ledger(workdir / "ledger" / f"{name}-{s}.npz") for s in range(config.seeds)]
+
+
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Arrays as one `.npz`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "wb") as handle:
+        np.savez(handle, **{name: np.asarray(a) for name, a in arrays.items()})
+
+
+
+
+if __name__ == "__main__":
+    cli.main(Config, PRESETS, main, name="majority", doc=__doc__, check=check)
