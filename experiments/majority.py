@@ -97,7 +97,7 @@ PRESETS = {
     "smoke": Config(
         task=toy.ToyTask(inputs=4, outputs=2), width=8, heads=2, batch=8, steps=8, seeds=2,
         held=16, stride=2, ladder=2, log_every=4, probe_fit=64, probe_test=32, chunks=2,
-        tracked=("standard", "both"),
+        variants=("standard", "both"),
     ),
     "quick": Config(),
     "paper": Config(

@@ -13,6 +13,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     Readers see the old file or the whole new one, never a part; after an error the old file stands.
     """
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

@@ -1,0 +1,346 @@
+"""What did the variants of a toy experiment learn? Tables, figures, claims and the page of a run."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import majority
+from jaxfeat import stats
+from jaxfeat.data import toy
+from jaxfeat.grads.ledger import Ledger, influence
+from jaxfeat.io.parquet import write_table
+from jaxfeat.report import figures, page, tables
+from jaxfeat.run import cli, folder
+
+LEARNED = 0.95  # first-output accuracy from which the standard model has learned the task
+PARTS = ("direct", "precached", "shared", "remainder")
+
+
+class Found(NamedTuple):
+    """A run's numbers: probe results by variant, metric lines, ledgers by variant and seed."""
+
+    config: Any
+    probes: dict[str, dict[str, np.ndarray]]
+    metrics: list[dict[str, Any]]
+    ledgers: dict[str, list[Ledger]]
+
+
+def write(config, workdir: Path) -> dict[str, Any]:
+    """Write every table and figure and `report.html`; the main numbers as a dict."""
+    found = read(config, workdir)
+    floors = toy.bayes_floors(config.task)
+    write_tables(found, workdir)
+    pictures = draw(found, floors, workdir)
+    claims, learned, numbers = decide(found)
+    contrasts = [
+        tables.Table(
+            "Probe quality at the input stage (mean Pearson r, 95 % t interval over seeds)",
+            ("variant", "r", "r minus standard", "r minus untrained", "first output legal"),
+            _contrast_rows(found),
+        )
+    ]
+    page.write_page(
+        workdir,
+        title="Majority: why does the model know the current majority?",
+        summary=_summary(found, claims, learned, floors),
+        claims=claims,
+        figures=pictures,
+        tables=[*contrasts, *_ledger_tables(found)],
+        config=cli.config_dict(config),
+        provenance=folder.read_json(workdir / "provenance.json"),
+    )
+    result = {"learned": learned, "claims": {c.name: c.verdict for c in claims}, **numbers}
+    folder.write_json(workdir / "results.json", result)
+    for claim in claims:
+        print(f"{claim.verdict:>15}: {claim.name}. {claim.words}")
+    return result
+
+
+def read(config, workdir: Path) -> Found:
+    """The numbers that training left in the result folder."""
+    probes = {}
+    for name in config.variants:
+        with np.load(workdir / "variants" / f"{name}.npz", allow_pickle=False) as z:
+            probes[name] = {key: z[key] for key in z.files if not key.startswith("untrained_")}
+            before = {k.removeprefix("untrained_"): z[k] for k in z.files if "untrained_" in k}
+        if before:
+            probes["untrained"] = before
+    ledgers = {name: majority.load_ledgers(config, workdir, name) for name in config.tracked}
+    return Found(config, probes, folder.read_metrics(workdir), ledgers)
+
+
+def input_stage(found: Found, name: str, key: str = "r") -> np.ndarray:
+    """Mean probe quality over layers >= 1 and input positions from 2 on, by seed `[S]`."""
+    nodes = majority.probed_nodes(found.config)
+    here = [n for n, (k, i) in enumerate(nodes) if k >= 1 and 2 <= i < found.config.task.inputs]
+    return np.nanmean(found.probes[name][key][:, here], axis=(1, 2))
+
+
+def first_output(found: Found, name: str) -> np.ndarray:
+    """Final share of held-out sequences whose first output is legal, by seed `[S]`."""
+    return np.array([m for m in found.metrics if m["variant"] == name][-1]["first_output_legal"])
+
+
+def decide(found: Found) -> tuple[list[page.Claim], bool, dict[str, Any]]:
+    """The paper's claims against the numbers: differences paired by seed, Holm across claims."""
+    right = float(first_output(found, "standard").mean())
+    learned = right >= LEARNED
+    asked = [
+        ("Both cuts together lie below standard", "both", "standard"),
+        ("Myopic training lies below standard", "myopic", "standard"),
+        ("Untying lies below standard", "untied", "standard"),
+        ("Both cuts together lie below myopic alone", "both", "myopic"),
+        ("Both cuts together lie below untying alone", "both", "untied"),
+    ]
+    asked = [(n, a, b) for n, a, b in asked if {a, b} <= set(found.probes)]
+    gaps = [stats.paired_interval(input_stage(found, a), input_stage(found, b)) for _, a, b in asked]
+    adjusted = stats.holm([1.0 if np.isnan(g.p) else g.p for g in gaps])
+    base = input_stage(found, "untrained")
+    claims, numbers = [], {}
+    for (name, low, high), gap, p in zip(asked, gaps, adjusted, strict=True):
+        verdict = "undecided"
+        if learned and p < 0.05:
+            verdict = "holds" if gap.mean < 0 else "does not hold"
+        told = tables.format_interval(gap.mean, gap.low, gap.high)
+        words = f"Difference of mean r at the input stage {told}, Holm-adjusted p {p:.2g}. "
+        words += " ".join(_against(found, side, base) for side in (high, low))
+        if not learned:
+            words += f" The standard model has not learned the task (first output {right:.2f})."
+        claims.append(page.Claim(f"{name} at the input stage", verdict, words))
+        key = f"{low}_minus_{high}"
+        numbers[key] = {"mean": gap.mean, "low": gap.low, "high": gap.high, "p_holm": float(p)}
+    return claims, learned, {"first_output_standard": right, "contrasts": numbers}
+
+
+def _against(found: Found, name: str, base: np.ndarray) -> str:
+    """Whether a variant gained over the untrained model or lost against it, in words."""
+    gap = stats.paired_interval(input_stage(found, name), base)
+    told = tables.format_interval(gap.mean, gap.low, gap.high)
+    if not (gap.low > 0 or gap.high < 0):
+        return f"{name.capitalize()} is not told apart from the untrained model ({told})."
+    kind = "a gain over" if gap.mean > 0 else "a loss against"
+    return f"{name.capitalize()} is {kind} the untrained model ({told})."
+
+
+def shares(found: Found, name: str, *, start: int = 0, stop: int = -1) -> dict[str, np.ndarray]:
+    """Influence of each part over R(theta_0), summed over features, `[S, nodes]`."""
+    c = found.config
+    nodes = {node: n for n, node in enumerate(majority.probed_nodes(c))}
+    rows = []
+    for s, ledger in enumerate(found.ledgers[name]):
+        w = found.probes[name]["coef"][s, [nodes[node] for node in ledger.nodes]]
+        told = influence(ledger, w, start=start, stop=stop, target=-1)
+        scale = told.scale.sum(axis=1)
+        parts = {p: getattr(told, p).sum(axis=1) / scale for p in (*PARTS, "combined", "fall")}
+        rows.append(parts)
+    return {part: np.stack([row[part] for row in rows]) for part in rows[0]}
+
+
+def write_tables(found: Found, workdir: Path) -> None:
+    """Probe quality and influence, every number by seed, node and feature."""
+    c = found.config
+    names = toy.feature_names(c.task)
+    nodes = majority.probed_nodes(c)
+    rows: dict[str, list] = {k: [] for k in ("variant", "seed", "layer", "position", "feature")}
+    values: dict[str, list] = {k: [] for k in ("r", "mse", "r_gcv")}
+    for variant, probes in found.probes.items():
+        for s, n, f in np.ndindex(probes["r"].shape):
+            for key, value in zip(rows, (variant, s, *nodes[n], names[f]), strict=True):
+                rows[key].append(value)
+            for key in values:
+                values[key].append(probes[key][s, n, f])
+    write_table(
+        workdir / "tables" / "probes.parquet",
+        rows | values,
+        {"mse": "feature squared"},
+        {"r": "Pearson r on held-out sequences", "r_gcv": "the same with a scale-free penalty"},
+    )
+    columns: dict[str, list] = {
+        k: [] for k in ("variant", "seed", "layer", "position", "feature", "step_from", "step_to")
+    }
+    told_columns: dict[str, list] = {
+        k: [] for k in (*PARTS, "combined", "uncentred_combined", "risk_start", "risk_stop", "scale")
+    }
+    index = {node: n for n, node in enumerate(nodes)}
+    for variant, ledgers in found.ledgers.items():
+        for s, ledger in enumerate(ledgers):
+            w = found.probes[variant]["coef"][s, [index[node] for node in ledger.nodes]]
+            for a in range(len(ledger.steps) - 1):
+                told = influence(ledger, w, start=a, stop=a + 1, target=-1)
+                plain = influence(ledger, w, start=a, stop=a + 1, target=-1, centred=False)
+                ends = (ledger.steps[a], ledger.steps[a + 1])
+                for n, f in np.ndindex(told.direct.shape):
+                    where = (variant, s, *ledger.nodes[n], names[f], *ends)
+                    for key, value in zip(columns, where, strict=True):
+                        columns[key].append(value)
+                    for key in told_columns:
+                        source = plain.combined if key.startswith("unc") else getattr(told, key)
+                        told_columns[key].append(source[n, f])
+    units = {k: "feature squared" for k in told_columns} | {"step_from": "steps", "step_to": "steps"}
+    write_table(workdir / "tables" / "influence.parquet", columns | told_columns, units)
+
+
+def draw(found: Found, floors: dict[str, Any], workdir: Path) -> list[page.Picture]:
+    """The figures, main ones first."""
+    place = workdir / "figures"
+    made = [
+        (_probe_figure, "probes", "Probe quality (mean Pearson r over features, held-out sequences) by "
+         "position and layer; bands are 95 % t intervals over seeds. Outputs begin at position "
+         f"{found.config.task.inputs + 1}."),
+        (_influence_figure, "influence", "Influence of each part of the updates on the probes' "
+         "features by position, over R(theta_0), centred, mean over seeds (standard variant). The "
+         "remainder is what the sum of the parts leaves of the fall of R."),
+        (_time_figure, "influence_over_time", "The same summed over input positions, cumulated over "
+         "training; bands are 95 % t intervals over seeds."),
+        (lambda f: _loss_figure(f, floors), "training", "Held-out loss and first-output accuracy over "
+         "training; dashed lines are the Bayes floor of the loss and the best blind guess."),
+    ]  # fmt: skip
+    pictures = []
+    for make, name, caption in made:
+        figure, panels = make(found)
+        png = figures.save_figure(figure, place, name, figures.numbers_of(panels))
+        pictures.append(page.Picture(png, caption))
+    return pictures
+
+
+def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and 95 % t interval over the leading axis of seeds."""
+    flat = values.reshape(len(values), -1)
+    told = [stats.paired_interval(column, np.zeros(len(column))) for column in flat.T]
+    shape = values.shape[1:]
+    return tuple(np.array([getattr(t, k) for t in told]).reshape(shape) for k in ("mean", "low", "high"))
+
+
+def _probe_figure(found: Found):
+    """Probe quality by position, a panel a layer."""
+    nodes = np.array(majority.probed_nodes(found.config))
+    panels = []
+    for k in range(1, found.config.layers + 1):
+        here = nodes[:, 0] == k
+        lines = []
+        for name in [*found.config.variants, "untrained"]:
+            mean, low, high = _band(np.nanmean(found.probes[name]["r"][:, here], axis=-1))
+            lines.append(figures.Line(name, nodes[here, 1], mean, low, high))
+        panels.append(figures.LinePanel(f"after block {k}", lines))
+    figure = figures.line_panels(panels, x_label="position", y_label="probe quality (r)", columns=2)
+    return figure, panels
+
+
+def _influence_figure(found: Found):
+    """Shares by position, a panel a layer and variant."""
+    panels = []
+    for name in found.ledgers:
+        told, nodes = shares(found, name), np.array(found.ledgers[name][0].nodes)
+        for k in range(1, found.config.layers + 1):
+            here = nodes[:, 0] == k
+            parts = {p: told[p][:, here].mean(axis=0) for p in PARTS}
+            title = f"{name}, after block {k}"
+            panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
+    figure = figures.stacked_bars(
+        panels, x_label="position", y_label="influence / R(θ₀)", total="fall of R", columns=2
+    )
+    return figure, panels
+
+
+def _time_figure(found: Found):
+    """Cumulated shares over the input stage, a panel a layer and variant."""
+    panels = []
+    for name, ledgers in found.ledgers.items():
+        nodes, steps = np.array(ledgers[0].nodes), ledgers[0].steps
+        inside = nodes[:, 1] < found.config.task.inputs
+        series = [shares(found, name, start=0, stop=p) for p in range(len(steps))]
+        for k in range(1, found.config.layers + 1):
+            here = inside & (nodes[:, 0] == k)
+            lines = []
+            for part in PARTS:
+                values = np.stack([told[part][:, here].mean(axis=1) for told in series], axis=1)
+                lines.append(figures.Line(part, steps, *_band(values)))
+            panels.append(figures.LinePanel(f"{name}, after block {k}", lines))
+    figure = figures.line_panels(
+        panels, x_label="updates", y_label="influence / R(θ₀)", columns=2, zero=True
+    )
+    return figure, panels
+
+
+def _loss_figure(found: Found, floors: dict[str, Any]):
+    """Loss and accuracy over training by variant."""
+    kinds = [
+        ("held-out loss", "held_out_loss", "nats", float(np.mean(floors["per_position"]))),
+        ("first output legal", "first_output_legal", "share", floors["first_output_chance"]["blind"]),
+    ]
+    panels = []
+    for title, key, label, floor in kinds:
+        lines = []
+        for name in found.config.variants:
+            mine = [m for m in found.metrics if m["variant"] == name]
+            steps = [m["step"] for m in mine]
+            values = np.array([m[key] for m in mine]).T
+            lines.append(figures.Line(name, steps, *_band(values)))
+        lines.append(figures.Line("floor", steps, np.full(len(steps), floor), color="#777777"))
+        panels.append(figures.LinePanel(title, lines, label))
+    figure = figures.line_panels(
+        panels, x_label="updates", y_label="", share_y=False, columns=2
+    )
+    return figure, panels
+
+
+def _contrast_rows(found: Found) -> list[tuple]:
+    """One row a variant: quality, its difference from standard and untrained, accuracy."""
+    rows = []
+    for name in [*found.config.variants, "untrained"]:
+        own = input_stage(found, name)
+        gap = lambda other, own=own: stats.paired_interval(own, input_stage(found, other))
+        told = [tables.format_interval(*_triple(g)) for g in (gap("standard"), gap("untrained"))]
+        right = first_output(found, name).mean() if name != "untrained" else float("nan")
+        mean = tables.format_interval(*_triple(stats.paired_interval(own, np.zeros(len(own)))))
+        rows.append((name, mean, *told, tables.format_number(right)))
+    return rows
+
+
+def _triple(interval: stats.Interval) -> tuple[float, float, float]:
+    """Mean and bounds."""
+    return interval.mean, interval.low, interval.high
+
+
+def _ledger_tables(found: Found) -> list[tables.Table]:
+    """Shares at the input stage by layer, with the remainder's flag."""
+    made = []
+    for name, ledgers in found.ledgers.items():
+        told, nodes = shares(found, name), np.array(ledgers[0].nodes)
+        rows = []
+        for k in range(1, found.config.layers + 1):
+            here = (nodes[:, 0] == k) & (nodes[:, 1] < found.config.task.inputs)
+            bands = [_band(told[p][:, here].mean(axis=1)) for p in (*PARTS, "fall")]
+            flagged = np.abs(told["remainder"]) > 0.05 * np.abs(told["fall"])
+            cells = [tables.format_interval(*(float(x) for x in band)) for band in bands]
+            rows.append((k, *cells, f"{flagged[:, here].mean():.0%}"))
+        made.append(
+            tables.Table(
+                f"Influence over R(theta_0) at the input stage, {name} (95 % t interval over seeds)",
+                ("layer", *PARTS, "fall of R", "nodes with a remainder above 5 %"),
+                rows,
+            )
+        )
+    return made
+
+
+def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str:
+    """The answer in plain words, out of the numbers."""
+    right = float(first_output(found, "standard").mean())
+    words = [
+        f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output is "
+        f"legal in {right:.1%} of held-out sequences (a blind guess: "
+        f"{floors['first_output_chance']['blind']:.1%}).",
+        *(f"{claim.name}: {claim.verdict}." for claim in claims),
+    ]
+    if "standard" in found.ledgers:
+        told, nodes = shares(found, "standard"), np.array(found.ledgers["standard"][0].nodes)
+        here = nodes[:, 1] < found.config.task.inputs
+        part = {p: told[p][:, here].mean() for p in PARTS}
+        words.append(
+            "Of what the standard model's features were built from at the input stage, direct made "
+            f"{part['direct']:.0%}, precached {part['precached']:.0%} and shared {part['shared']:.0%} of "
+            f"R(theta_0); {part['remainder']:.0%} is the remainder."
+        )
+    return " ".join(words)
