@@ -10,7 +10,8 @@ untied reduced, both lowest at the input stage (paper, section 4; `quick` decide
 below standard).
 """
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import cli, folder
 from jaxfeat.train.checkpoint import saved_steps
-from jaxfeat.train.loop import Run, Watch, make_interval, start_run, train
+from jaxfeat.train.loop import Run, Watch, make_interval, over_seeds, start_run, train
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import make_update
 from jaxfeat.train.variants import VARIANTS, Variant, init_params, make_variant
@@ -43,7 +44,7 @@ DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
 class Config:
     """Settings of a toy experiment."""
 
-    task: toy.ToyTask = toy.ToyTask()
+    task: toy.ToyTask = field(default_factory=toy.ToyTask)
     """The game."""
     width: int = 32
     """Residual width D."""
@@ -87,10 +88,12 @@ class Config:
     """Held-out sequences that probes are scored on."""
     alpha: float = 1.0
     """Ridge penalty of the claims' probes."""
-    chunks: int = 3
+    chunks: int = 2
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
-    at_once: int = 1
+    at_once: int = 100
     """Tracked rows batched into one product; only speed and memory depend on it."""
+    seeds_at_once: int = 1
+    """Seeds of a tracked variant that run side by side; only speed and memory depend on it."""
 
 
 PRESETS = {
@@ -103,6 +106,7 @@ PRESETS = {
     "paper": Config(
         width=128, batch=256, steps=3000, seeds=10, held=1024, stride=1, ends="both",
         log_every=100, ladder=6, tracked=("standard", "myopic", "untied", "both"),
+        chunks=4, at_once=1,
     ),
 }  # fmt: skip
 
@@ -235,7 +239,7 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
     for _ in range(start // c.log_every):
         tick()
     run = train(
-        jax.jit(jax.vmap(interval, in_axes=(0, 0, None))), run, seed_keys(c, DATA),
+        jax.jit(over_seeds(interval, c.seeds_at_once if watch else 0)), run, seed_keys(c, DATA),
         c.learning_rate, steps=c.steps, every=c.log_every, checkpoints=checkpoints, on_log=log,
     )  # fmt: skip
     if watch is not None:
@@ -245,6 +249,7 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
         before = probe_all(c, decoder, variant, params)
         results |= {f"untrained_{key}": value for key, value in before.items()}
     _save_arrays(done, results)
+    shutil.rmtree(_snapshots(workdir, name), ignore_errors=True)
 
 
 def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[str, np.ndarray]:
@@ -287,7 +292,7 @@ def _save_snapshot(place: Path, step: int, run: Run, watch: Watch) -> None:
 
 
 def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
-    """One ledger a seed out of the copies, which are then dropped."""
+    """One ledger a seed out of the copies."""
     place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
     copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
     mask = np.ones((len(nodes), config.held), bool)
@@ -309,8 +314,6 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as handle:
         np.savez(handle, **{name: np.asarray(a) for name, a in arrays.items()})
-
-
 
 
 if __name__ == "__main__":

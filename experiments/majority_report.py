@@ -94,7 +94,9 @@ def decide(found: Found) -> tuple[list[page.Claim], bool, dict[str, Any]]:
         ("Both cuts together lie below untying alone", "both", "untied"),
     ]
     asked = [(n, a, b) for n, a, b in asked if {a, b} <= set(found.probes)]
-    gaps = [stats.paired_interval(input_stage(found, a), input_stage(found, b)) for _, a, b in asked]
+    gaps = [
+        stats.paired_interval(input_stage(found, a), input_stage(found, b)) for _, a, b in asked
+    ]
     adjusted = stats.holm([1.0 if np.isnan(g.p) else g.p for g in gaps])
     base = input_stage(found, "untrained")
     claims, numbers = [], {}
@@ -160,7 +162,8 @@ def write_tables(found: Found, workdir: Path) -> None:
         k: [] for k in ("variant", "seed", "layer", "position", "feature", "step_from", "step_to")
     }
     told_columns: dict[str, list] = {
-        k: [] for k in (*PARTS, "combined", "uncentred_combined", "risk_start", "risk_stop", "scale")
+        k: []
+        for k in (*PARTS, "combined", "uncentred_combined", "risk_start", "risk_stop", "scale")
     }
     index = {node: n for n, node in enumerate(nodes)}
     for variant, ledgers in found.ledgers.items():
@@ -177,7 +180,10 @@ def write_tables(found: Found, workdir: Path) -> None:
                     for key in told_columns:
                         source = plain.combined if key.startswith("unc") else getattr(told, key)
                         told_columns[key].append(source[n, f])
-    units = {k: "feature squared" for k in told_columns} | {"step_from": "steps", "step_to": "steps"}
+    units = dict.fromkeys(told_columns, "feature squared") | {
+        "step_from": "steps",
+        "step_to": "steps",
+    }
     write_table(workdir / "tables" / "influence.parquet", columns | told_columns, units)
 
 
@@ -209,7 +215,9 @@ def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     flat = values.reshape(len(values), -1)
     told = [stats.paired_interval(column, np.zeros(len(column))) for column in flat.T]
     shape = values.shape[1:]
-    return tuple(np.array([getattr(t, k) for t in told]).reshape(shape) for k in ("mean", "low", "high"))
+    return tuple(
+        np.array([getattr(t, k) for t in told]).reshape(shape) for k in ("mean", "low", "high")
+    )
 
 
 def _probe_figure(found: Found):
@@ -267,7 +275,12 @@ def _loss_figure(found: Found, floors: dict[str, Any]):
     """Loss and accuracy over training by variant."""
     kinds = [
         ("held-out loss", "held_out_loss", "nats", float(np.mean(floors["per_position"]))),
-        ("first output legal", "first_output_legal", "share", floors["first_output_chance"]["blind"]),
+        (
+            "first output legal",
+            "first_output_legal",
+            "share",
+            floors["first_output_chance"]["blind"],
+        ),
     ]
     panels = []
     for title, key, label, floor in kinds:
@@ -279,9 +292,7 @@ def _loss_figure(found: Found, floors: dict[str, Any]):
             lines.append(figures.Line(name, steps, *_band(values)))
         lines.append(figures.Line("floor", steps, np.full(len(steps), floor), color="#777777"))
         panels.append(figures.LinePanel(title, lines, label))
-    figure = figures.line_panels(
-        panels, x_label="updates", y_label="", share_y=False, columns=2
-    )
+    figure = figures.line_panels(panels, x_label="updates", y_label="", share_y=False, columns=2)
     return figure, panels
 
 

@@ -36,9 +36,7 @@ class Ridge(NamedTuple):
     condition: Array  # [...], condition number of the penalised Gram matrix
 
 
-def centred_moments(
-    x: Array, y: Array, mask: Array | None = None, *, block: int = 4096
-) -> Moments:
+def centred_moments(x: Array, y: Array, mask: Array | None = None, *, block: int = 4096) -> Moments:
     """Means, then the Gram matrix and cross products around them, in two passes over the rows.
 
         G = sum_n m_n (x_n - xbar)(x_n - xbar)^T        C = sum_n m_n (x_n - xbar)(y_n - ybar)^T

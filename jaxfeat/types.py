@@ -24,7 +24,7 @@ COMPONENTS = ("direct", "precached", "shared")
 
 
 class UserError(ValueError):
-    """An input that the user can mend; the command line prints it in one or two lines and exits 2."""
+    """An input that the user can mend: the command line prints it in a line or two, exit code 2."""
 
 
 class Batch(NamedTuple):

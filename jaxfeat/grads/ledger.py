@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import jax.numpy as jnp
 import numpy as np
@@ -66,7 +67,7 @@ def add_movement(sums: LedgerSums, movement: Movement, mask: Array) -> LedgerSum
     Args:
         mask: `[n, E]` booleans, true where the node's position is real in the example.
     """
-    n, _, examples, width = movement.along.shape
+    *_, examples, width = movement.along.shape
     along = widen(movement.along)
     x = (widen(movement.before) + widen(movement.after)) / 2 - sums.first
     weight = half_weights(mask, x.dtype)
@@ -77,9 +78,7 @@ def add_movement(sums: LedgerSums, movement: Movement, mask: Array) -> LedgerSum
     )
     means = lambda y, out: jnp.einsum(f"hne,{out}", weight, y, precision="highest")
     bar = jnp.einsum("hnd,hncf->hncdf", means(x, "ned->hnd"), means(along, "nced->hncd"))
-    return LedgerSums(
-        sums.first, sums.moved + along, sums.cross + cross, sums.bar + bar
-    )
+    return LedgerSums(sums.first, sums.moved + along, sums.cross + cross, sums.bar + bar)
 
 
 def half_weights(mask: Array, dtype) -> Array:
@@ -190,9 +189,7 @@ def influence(
     if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
         raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
     start, stop, target = _places(ledger, start, stop, target)
-    whole = matrices(
-        ledger, start=start, stop=stop, target=target, centred=centred, half=half
-    )
+    whole = matrices(ledger, start=start, stop=stop, target=target, centred=centred, half=half)
     parts = np.einsum("nfd,ncde,nfe->cnf", w, whole, w, optimize=True)
     risk = lambda place: _risk(ledger, w, place, target, centred, half)
     return Influence(*parts, risk_start=risk(start), risk_stop=risk(stop), scale=risk(0))
@@ -215,12 +212,12 @@ def load_ledger(path: str | os.PathLike) -> Ledger:
         UserError: no such file, or a file that is no ledger.
     """
     try:
-        with np.load(path, allow_pickle=False) as z:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as z:
             about = json.loads(str(z["about"]))
             arrays = [z[name] for name in ("mask", "resid", *SUMS)]
     except FileNotFoundError:
         raise UserError(f"no ledger at {path}") from None
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is no ledger: {error}") from None
     nodes = tuple((k, i) for k, i in about["nodes"])
     return Ledger(nodes, tuple(about["steps"]), *arrays)

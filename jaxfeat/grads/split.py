@@ -46,7 +46,7 @@ def cotangents(
     *,
     route=None,
     copies: Copies = None,
-    count: Array | None = None,
+    count: Array | int | None = None,
 ) -> Cotangents:
     """`dL / dr[k, i]` at all nodes at once, in the whole graph and in each own column.
 
@@ -60,7 +60,7 @@ def cotangents(
     """
     check_causal(decoder)
     route = resolve(route, batch.token.shape[1])
-    count = count_targets(batch) if count is None else count
+    count = _denominator(batch, count)
 
     def loss(taps, route):
         out = forward(decoder, params, batch, route=route, taps=taps, copies=copies)
@@ -93,7 +93,7 @@ def split_gradient(
     *,
     route=None,
     copies: Copies = None,
-    count: Array | None = None,
+    count: Array | int | None = None,
     chunks: int = 4,
     at_once: int = 1,
 ) -> Split:
@@ -115,7 +115,10 @@ def split_gradient(
     """
     length = batch.token.shape[1]
     route, copies = resolve(route, length), check_copies(copies, length)
-    plan = make_plan(nodes, layers=decoder.layers, length=length, chunks=chunks, at_once=at_once)
+    plan = make_plan(
+        nodes, layers=decoder.layers, length=length, chunks=chunks, at_once=at_once,
+        precached=not isinstance(route, str),
+    )  # fmt: skip
     found = cotangents(decoder, params, batch, route=route, copies=copies, count=count)
     view = View(decoder, params, batch, found.resid, route, copies)
     parts = pull(view, row_cotangents(found, plan), plan)
@@ -133,13 +136,13 @@ def split_by_definition(
     *,
     route=None,
     copies: Copies = None,
-    count: Array | None = None,
+    count: Array | int | None = None,
 ) -> Split:
     """The split at a set of nodes by stop-gradients, as it is defined: slow, for comparison."""
     check_causal(decoder)
     length = batch.token.shape[1]
     nodes = check_nodes(nodes, decoder.layers, length)
-    count = count_targets(batch) if count is None else count
+    count = _denominator(batch, count)
 
     def position_losses(params, layer=None, i=None):
         def stop(resid):
@@ -153,13 +156,14 @@ def split_by_definition(
 
     def parts(layer, i):
         own, later = jnp.arange(length) == i, jnp.arange(length) > i
-        pick = lambda mask: jax.grad(
-            lambda p: jnp.sum(
-                jnp.where(mask, position_losses(p) - position_losses(p, layer, i), 0)
-            )
-        )(params)
-        shared = jax.grad(lambda p: jnp.sum(position_losses(p, layer, i)))(params)
-        return Split(pick(own), pick(later), shared)
+        losses = lambda p: (position_losses(p), position_losses(p, layer, i))
+        (whole, _), back = jax.vjp(losses, params)
+        ones = jnp.ones_like(whole)
+        # gradients of sum_j a_j L_j + b_j L_j^sg for the three pairs (a, b)
+        a = jnp.stack([own * ones, later * ones, 0 * ones])
+        b = jnp.stack([-own * ones, -later * ones, ones])
+        (found,) = jax.vmap(back)((a, b))
+        return Split(*(tree.index(found, c) for c in range(3)))
 
     by_layer = {k: [i for layer, i in nodes if layer == k] for k, _ in nodes}
     found = [
@@ -173,7 +177,9 @@ def split_by_definition(
 def check_causal(decoder: Decoder) -> None:
     """Refuse a model in which a position's own loss is reached through later columns."""
     if not decoder.causal:
-        raise UserError("the gradient split is defined for causal models; this one is bidirectional")
+        raise UserError(
+            "the gradient split needs a causal model; this one is bidirectional"
+        )
 
 
 def _gradient(decoder, params, batch, route, copies, count) -> Tree:
@@ -182,7 +188,11 @@ def _gradient(decoder, params, batch, route, copies, count) -> Tree:
     def loss(params):
         out = forward(decoder, params, batch, route=route, copies=copies)
         terms = loss_terms(out.logits, batch)
-        total = count_targets(batch) if count is None else count
-        return jnp.sum(terms) / total.astype(terms.dtype)
+        return jnp.sum(terms) / _denominator(batch, count).astype(terms.dtype)
 
     return jax.grad(loss)(params)
+
+
+def _denominator(batch: Batch, count: Array | int | None) -> Array:
+    """What the losses are divided by."""
+    return count_targets(batch) if count is None else jnp.asarray(count)

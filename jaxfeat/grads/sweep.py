@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat import tree
 from jaxfeat.grads.plan import Plan
 from jaxfeat.nn.blocks import run_block, run_column
 from jaxfeat.nn.copies import Copies, crop_copies, over_positions
@@ -119,9 +118,7 @@ def push(view: View, steps: Parts, plan: Plan) -> Array:
                 return jax.jvp(column, (_params(view, b), view.resid[:, b]), (p, f))[1]
 
             moved = _gather(flowing, plan, rows, b, view.resid.shape[2])
-            arrived.append(
-                over(along_column, jnp.array(positions[rows]), steps.ending[b], moved)
-            )
+            arrived.append(over(along_column, jnp.array(positions[rows]), steps.ending[b], moved))
         for c, chunk in enumerate(plan.chunks):
             count = plan.above(chunk, b + 1)
             if count:
@@ -156,9 +153,7 @@ def _column(view: View, b: int, i: Array, block: Tree, x: Array) -> Array:
     """`[B, D]` at position i after block b."""
     const = layer_of(view.decoder.consts, b)
     row = rows_of(view.route, i, x.shape[1])
-    along = lambda x, p, m: run_column(
-        view.decoder, block, const, x, i, p, m, row, view.copies
-    )
+    along = lambda x, p, m: run_column(view.decoder, block, const, x, i, p, m, row, view.copies)
     return jax.vmap(along)(x, view.batch.position, view.batch.mask)
 
 

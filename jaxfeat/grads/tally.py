@@ -36,9 +36,7 @@ class Tally(NamedTuple):
     means: Array
 
 
-def open_tally(
-    first: Array, w: Array, types: Array | None = None, kinds: int = 1
-) -> Tally:
+def open_tally(first: Array, w: Array, types: Array | None = None, kinds: int = 1) -> Tally:
     """Empty sums.
 
     Args:
@@ -66,9 +64,7 @@ def add_to_tally(tally: Tally, movement: Movement) -> Tally:
     """Take a window's movement into the sums."""
     middle = (widen(movement.before) + widen(movement.after)) / 2
     x = _read(tally.w, middle) - tally.first
-    moved = jnp.einsum(
-        "nfd,nced->ncef", tally.w, widen(movement.along), precision="highest"
-    )
+    moved = jnp.einsum("nfd,nced->ncef", tally.w, widen(movement.along), precision="highest")
     means = jnp.einsum("nef,nefk->nfk", x, tally.weight)[:, None]
     means = means * jnp.einsum("ncef,nefk->ncfk", moved, tally.weight)
     return tally._replace(

@@ -158,9 +158,7 @@ def _movement(tracker: Tracker, params: Tree, steps: Parts, whole: Tree, held: B
 
 def _resid(tracker: Tracker, params: Tree, held: Batch) -> Array:
     """Residuals `[E, layers, T, D]` up to the highest node."""
-    return residuals(
-        tracker.decoder, params, held, hi=tracker.plan.top, copies=tracker.copies
-    )[0]
+    return residuals(tracker.decoder, params, held, hi=tracker.plan.top, copies=tracker.copies)[0]
 
 
 def node_resid(tracker: Tracker, params: Tree, held: Batch) -> Array:

@@ -151,9 +151,7 @@ def make_gpt2(config: GPT2Config) -> Decoder:
     )
 
 
-def attend_column(
-    block: Tree, read: Array, q: Array, visible: Array, route: Array | None
-) -> Array:
+def attend_column(block: Tree, read: Array, q: Array, visible: Array, route: Array | None) -> Array:
     """Attention of one query, reassociated: keys and values are never formed.
 
     `score_s = h_s . (W_k^T q)` and `mixed = W_v^T (sum_s p_s h_s)`: O(H S D) and two D x D

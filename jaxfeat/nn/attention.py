@@ -15,7 +15,12 @@ from jaxfeat.types import Array
 
 
 def mix(
-    q: Array, k: Array, v: Array, visible: Array, route: Resolved = None, softcap: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array,
+    route: Resolved = None,
+    softcap: float | None = None,
 ) -> Array:
     """Softmax attention of T queries over S sources, `mixed[t] = sum_s p[t, s] v[s]`.
 

@@ -137,7 +137,8 @@ def run_blocks(
 ) -> tuple[Array, dict[str, Array]]:
     """0-based blocks lo..hi-1 of one example: `resid [T, D]` at layer lo to layer hi.
 
-    Args and defaults as in `forward`, for one example: `taps` `[N+1, T, D]`.
+    Args and defaults as in `forward`, for one example: `taps` `[N+1, T, D]`; taps and edits act at
+    layers lo+1..hi, `resid` is taken as it is.
 
     Returns:
         Residuals `[hi-lo+1, T, D]` at layers lo..hi and the requested activations `[hi-lo, ...]`.
@@ -156,9 +157,7 @@ def run_blocks(
 
     def step(resid: Array, xs: tuple[Tree, Tree, Array | None]) -> tuple[Array, tuple]:
         block, const, tap = xs
-        resid, found = run_block(
-            decoder, block, const, resid, position, mask, route, copies, want
-        )
+        resid, found = run_block(decoder, block, const, resid, position, mask, route, copies, want)
         resid = resid if tap is None else resid + tap
         return resid, (resid, found)
 

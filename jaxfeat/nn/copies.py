@@ -5,6 +5,7 @@
 axis of `outer`'s leaves and of each block's own leaves: with stacked blocks `[N, C, ...]`.
 """
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -27,7 +28,7 @@ def check_copies(copies: Copies, length: int) -> Copies:
     if copies is None:
         return None
     starts = tuple(int(s) for s in copies)
-    if not starts or starts[0] != 0 or any(b <= a for a, b in zip(starts, starts[1:])):
+    if not starts or starts[0] != 0 or any(b <= a for a, b in itertools.pairwise(starts)):
         raise UserError(f"copies: {starts} given; starts must increase from 0")
     if starts[-1] >= length:
         raise UserError(f"copies: a segment starts at {starts[-1]}, outside 0..{length - 1}")

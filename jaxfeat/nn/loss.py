@@ -28,6 +28,7 @@ def loss_terms(logits: Array, batch: Batch) -> Array:
     """`[B, T]` losses in nats, exactly 0 where the target does not count."""
     weight = batch.weight
     target = jnp.where(weight, batch.target, 0)
+    logits = jnp.where(weight[..., None], logits, 0)  # else a NaN there would reach the gradient
     return jnp.where(weight, token_nll(logits, target), 0)
 
 
@@ -68,9 +69,7 @@ def chunked_nll(
     starts = jnp.arange(0, decoder.vocab, chunk)
 
     def logits_of(ids):
-        return over_positions(
-            lambda o, x, i: decoder.unembed(o, x, i), outer, copies, normed, ids
-        )
+        return over_positions(lambda o, x, i: decoder.unembed(o, x, i), outer, copies, normed, ids)
 
     @jax.checkpoint
     def step(carry, start):

@@ -8,6 +8,7 @@ never changes a forward value. Routes are given by name (`full()`, `myopic()`, .
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -66,11 +67,12 @@ def resolve(route: Any, length: int) -> Resolved:
         return route
     if isinstance(route, Route):
         return _named(route, length)
+    traced = isinstance(route, jax.core.Tracer)
+    route = route if traced else np.asarray(route)
     if route.shape != (length, length):
         raise UserError(f"route: shape {route.shape} given, ({length}, {length}) needed")
-    if isinstance(route, np.ndarray) and route.dtype != bool:
-        if not (np.isfinite(route).all() and (route >= 0).all()):
-            raise UserError("route: weights must be finite and at least 0")
+    if not traced and not (np.isfinite(route).all() and (route >= 0).all()):
+        raise UserError("route: weights must be finite and at least 0")
     return route
 
 

@@ -1,8 +1,8 @@
 """How does a run go from its initialisation to its end?
 
 The updates between two logs are ONE compiled `lax.scan`: batches are made on the device from
-(seed key, step), and the ledger grows inside the scan. Seeds run side by side under `vmap`, each
-with its own initialisation and data, so that a sweep is one program.
+(seed key, step), and the ledger grows inside the scan. Seeds run side by side under `vmap`
+(or in groups, `over_seeds`), each with its own initialisation and data: a sweep is one program.
 """
 
 from collections.abc import Callable
@@ -110,9 +110,7 @@ def make_interval(
             def inner(carry, _):
                 state, window = carry
                 new, batch, loss = one(state)
-                window = advance(
-                    tracker, window, state.params, new.opt_state, batch, learning_rate
-                )
+                window = advance(tracker, window, state.params, new.opt_state, batch, learning_rate)
                 return (new, window), loss
 
             if stride == 1:
@@ -131,6 +129,23 @@ def make_interval(
         return run, losses.reshape(steps)
 
     return interval
+
+
+def over_seeds(interval: Callable, at_once: int = 0) -> Callable:
+    """The interval of all seeds as one program: `(run [S], key [S], learning_rate)`.
+
+    Args:
+        at_once: seeds that run side by side under `vmap`, the groups one after another; 0 means
+            all. Memory grows with it, results do not depend on it beyond rounding.
+    """
+
+    def all_seeds(run: Run, key: Array, learning_rate: Array) -> tuple[Run, Array]:
+        one = lambda pair: interval(*pair, learning_rate)
+        if at_once == 0 or at_once >= key.shape[0]:
+            return jax.vmap(one)((run, key))
+        return jax.lax.map(one, (run, key), batch_size=at_once if at_once > 1 else None)
+
+    return all_seeds
 
 
 def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked:

@@ -117,8 +117,6 @@ def replay(
     return Replay(goal, probes, tracked, covered, np.asarray(jnp.stack(losses)))
 
 
-
-
 def _same(a: Tree, b: Tree) -> bool:
     """Equal bit for bit."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)

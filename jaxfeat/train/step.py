@@ -32,9 +32,7 @@ def init_state(rule: StepRule, params: Tree) -> TrainState:
     return TrainState(params, opt_state, jnp.zeros((), jnp.int32))
 
 
-def make_update(
-    decoder: Decoder, rule: StepRule, *, route=None, copies: Copies = None
-) -> Update:
+def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies = None) -> Update:
     """The update `(state, batch, learning_rate) -> (state, loss before it in nats)`.
 
     Args:

@@ -1,0 +1,181 @@
+"""Do the attributed steps make up the update, for every rule and training variant? (float64)
+
+The components come from their definition by stop-gradients; moments and steps are redone in NumPy.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny
+from tiny import LENGTH, QUICK, close
+
+from jaxfeat import tree
+from jaxfeat.grads.moments import (
+    StepRule,
+    make_optimizer,
+    spread,
+    squared_norms,
+    step_scale,
+    zero_parts,
+)
+from jaxfeat.grads.plan import make_plan, row_index
+from jaxfeat.grads.split import split_by_definition
+from jaxfeat.grads.track import Tracker, component_steps
+from jaxfeat.train.step import init_state, make_update
+from jaxfeat.types import UserError
+
+NODES, UPDATES, RATE = [(1, 3), (0, 2)], 3, 0.01
+RULES = {"adam": StepRule("adam", 0.8, 0.95, 1e-6), "sgd": StepRule("sgd")}
+VARIANTS = {
+    "tied": ("full", None),
+    "myopic": ("myopic", None),
+    "untied": ("full", (0, 3)),
+    "both": ("myopic", (0, 3)),
+    "fully_untied": ("full", tuple(range(LENGTH))),
+}
+DECODER = tiny.gpt2(1, dtype="float64")
+
+
+class Seen(NamedTuple):
+    """One update under a rule: parameters, components, what the library keeps of them."""
+
+    before: object
+    after: object
+    state: object
+    parts: object  # Split of trees, leading axis over the nodes
+    moments: object
+    steps: object
+    norms: object
+    scale: object
+
+
+@functools.lru_cache
+def program(copies):
+    """One update under both rules, on a route that is an argument."""
+    plan = make_plan(NODES, layers=1, length=LENGTH, chunks=1, at_once=9)
+
+    def run(states, moments, route, batch, parts):
+        found, news, kept = {}, {}, {}
+        for name, rule in RULES.items():
+            update = make_update(DECODER, rule, route=route, copies=copies)
+            before = states[name].params
+            news[name], _ = update(states[name], batch, RATE)
+            tracker = Tracker(DECODER, plan, rule, route, copies)
+            opt = news[name].opt_state
+            kept[name], steps = component_steps(
+                tracker, moments[name], before, opt, batch, jnp.array(RATE)
+            )
+            found[name] = Seen(
+                before, news[name].params, opt, parts[name],
+                spread(kept[name], plan, before), spread(steps, plan, before),
+                squared_norms(steps, plan), step_scale(rule, jnp.array(RATE), opt, before),
+            )  # fmt: skip
+        return news, kept, found
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def define(params, route, batch):
+        return split_by_definition(DECODER, params, batch, NODES, route=route, copies=copies)
+
+    return plan, jax.jit(run, compiler_options=QUICK), define
+
+
+@functools.lru_cache
+def seen(variant):
+    """UPDATES updates of a variant."""
+    name, copies = VARIANTS[variant]
+    route = jnp.eye(LENGTH, dtype=bool) if name == "myopic" else jnp.ones((LENGTH,) * 2, bool)
+    with jax.enable_x64(True):
+        plan, run, define = program(copies)
+        params = tiny.to64(tiny.params_of(DECODER, copies=len(copies or ())))
+        states = {rule: init_state(RULES[rule], params) for rule in RULES}
+        moments, found = {rule: zero_parts(params, plan) for rule in RULES}, []
+        for t in range(UPDATES):
+            batch = tiny.batch_of(3, pads=1, seed=t)
+            parts = {rule: define(states[rule].params, route, batch) for rule in RULES}
+            states, moments, here = run(states, moments, route, batch, parts)
+            found.append(jax.tree.map(np.asarray, here))
+    return plan, found
+
+
+def adam_by_hand(rule, grads):
+    """The first moment after a sequence of gradients."""
+    mu = jax.tree.map(np.zeros_like, grads[0])
+    for g in grads:
+        mu = jax.tree.map(lambda m, x: rule.b1 * m + (1 - rule.b1) * x, mu, g)
+    return mu
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_attributed_steps_are_the_update(variant):
+    """After each update: moments sum to Adam's mu, steps to the parameters' change."""
+    rule, (_, found) = RULES["adam"], seen(variant)
+    nodes = range(len(NODES))
+    for t in range(UPDATES):
+        adam = found[t]["adam"]
+        history = [found[s]["adam"].parts for s in range(t + 1)]
+        moments = [adam_by_hand(rule, [p[c] for p in history]) for c in range(3)]
+        first, second = 1 - rule.b1 ** (t + 1), 1 - rule.b2 ** (t + 1)
+        scale = jax.tree.map(
+            lambda v, first=first, second=second: RATE / first / (np.sqrt(v / second) + rule.eps),
+            adam.state.nu,
+        )
+        close(adam.scale, scale, 1e-12)
+        mu, change = adam.state.mu, tree.sub(adam.before, adam.after)
+        for n in nodes:
+            parts = [tree.index(m, n) for m in moments]
+            for c in range(2):
+                close(tree.index(adam.moments[c], n), parts[c], 1e-11, size_of=mu)
+                step = jax.tree.map(np.multiply, parts[c], scale)
+                close(tree.index(adam.steps[c], n), step, 1e-11, size_of=change)
+            total = jax.tree.map(lambda *x: sum(x), *parts)
+            close(total, mu, 1e-12)
+            close(jax.tree.map(np.multiply, total, scale), change, 1e-10)
+        sgd = found[t]["sgd"]
+        change = tree.sub(sgd.before, sgd.after)
+        for n in nodes:
+            parts = [tree.index(g, n) for g in sgd.parts]
+            for c in range(2):
+                lr = jax.tree.map(lambda x: RATE * x, parts[c])
+                close(tree.index(sgd.steps[c], n), lr, 1e-11, size_of=change)
+                close(tree.index(sgd.moments[c], n), parts[c], 1e-11, size_of=change)
+            close(jax.tree.map(lambda *x: RATE * sum(x), *parts), change, 1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_norms(variant):
+    """`squared_norms` of the rows are those of the spread trees; no row, no precached part."""
+    plan, found = seen(variant)
+    for rule in RULES:
+        last = found[-1][rule]
+        for n, rows in enumerate(row_index(plan)):
+            for c, row in enumerate(rows):
+                squares = sum((x[n] ** 2).sum() for x in jax.tree.leaves(last.steps[c]))
+                if row < 0:
+                    assert squares == 0
+                else:
+                    np.testing.assert_allclose(last.norms[row], squares, rtol=1e-12)
+
+
+def test_myopic_has_no_precached():
+    for variant in ("myopic", "both"):
+        for rule in RULES:
+            last = seen(variant)[1][-1][rule]
+            assert not any(x.any() for x in jax.tree.leaves((last.steps[1], last.moments[1])))
+
+
+def test_optimizers():
+    """The named rules are optax's; another is refused. Without a learning rate in them."""
+    grads = {"x": jnp.array([3.0, -2.0])}
+    for rule, theirs in {
+        StepRule(): optax.scale_by_adam(0.9, 0.999, 1e-8),
+        StepRule("sgd"): optax.identity(),
+    }.items():
+        ours = make_optimizer(rule)
+        tiny.same(ours.update(grads, ours.init(grads)), theirs.update(grads, theirs.init(grads)))
+    with pytest.raises(UserError, match="'adamw' is unknown; valid: adam, sgd"):
+        make_optimizer(StepRule("adamw"))
