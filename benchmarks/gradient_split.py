@@ -7,6 +7,7 @@ One process measures the machine's matmul peak, plain updates of every variant, 
 the split by definition; the required work is a formula, tested in tests/benchmarks.
 """
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -144,7 +145,7 @@ def measure_all(preset: str, config: Config) -> dict:
         """Tracking alone, `updates` times; the update's results are given."""
         watch = Watch(tracker, held, stride)
         w = jax.random.normal(key, (len(nodes), max(features, 1), c.width))
-        tally = open_tally(first, w) if features else ()
+        tally = open_tally(first, w) if features else None
         window = start_window(tracker, before.params)
         tracked = Tracked(window.moments, open_ledger(first), tally)
 
@@ -238,7 +239,8 @@ def _counted_gflop(tracker, before, after, held, rate) -> float:
         window = advance(tracker, window, before.params, after.opt_state, held, rate)
         return measure(tracker, window, after.params, held)
 
-    return jax.jit(program).lower(before, after, held).cost_analysis()["flops"]
+    counts = jax.jit(program).lower(before, after, held).cost_analysis()
+    return math.nan if counts is None else counts["flops"]
 
 
 if __name__ == "__main__":

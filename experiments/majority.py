@@ -22,10 +22,12 @@ import numpy as np
 from experiments import majority_report
 from jaxfeat.data import toy
 from jaxfeat.features.probe import explained_share, features_at, fit_probes, score_probes
-from jaxfeat.grads.ledger import load_ledger, make_ledger, save_ledger
+from jaxfeat.grads.budget import estimate_bytes, fit_plan
+from jaxfeat.grads.ledger import LedgerSums, load_ledger, make_ledger, save_ledger
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.track import Tracker, node_resid
+from jaxfeat.grads.verify import split_residual
 from jaxfeat.io.atomic import replacing
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
@@ -38,6 +40,7 @@ from jaxfeat.train.variants import VARIANTS, Variant, init_params, make_variant
 from jaxfeat.types import Array, Batch, Tree, UserError, make_batch
 
 DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
+EXAMPLES = 256  # sequences of E that are worked on together
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Config:
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
     at_once: int = 100
     """Tracked rows batched into one product; only speed and memory depend on it."""
+    memory_gb: float = 8.0
+    """What tracking may take beyond training (GB); fewer rows are batched to keep to it."""
     seeds_at_once: int = 1
     """Seeds of a tracked variant that run side by side; only speed and memory depend on it."""
 
@@ -135,6 +140,12 @@ def check(config: Config) -> None:
         raise UserError(f"--learning-rate: {c.learning_rate}, a positive number is needed")
     make_gpt2(shape_of(c))
     make_variant("untied", m=untie_at(c), length=length)
+    if min(c.probe_fit, c.probe_test) < 2:
+        raise UserError("--probe-fit, --probe-test: at least 2 sequences are needed")
+    if c.held > EXAMPLES and c.held % EXAMPLES:
+        raise UserError(f"--held: {c.held}; above {EXAMPLES} a multiple of it is needed")
+    for name in c.tracked:
+        tracking_plan(c, name)
 
 
 def shape_of(config: Config) -> GPT2Config:
@@ -154,7 +165,7 @@ def seed_keys(config: Config, purpose: int) -> Array:
     return jax.vmap(lambda s: jax.random.fold_in(base, s))(jnp.arange(config.seeds))
 
 
-def draw(config: Config, key: Array, count: int, split: str) -> Batch:
+def draw(config: Config, key: Array, count: int, split: toy.Split) -> Batch:
     """A batch of sequences of the task."""
     return make_batch(toy.sample(config.task, key, count, split=split))
 
@@ -185,6 +196,37 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
     return majority_report.write(config, workdir)
 
 
+def tracking_plan(config: Config, name: str):
+    """The tracked nodes' plan for a variant, cut to the memory allowed; and its estimate, bytes."""
+    c, length = config, config.task.length - 1
+    decoder, size = make_gpt2(shape_of(c)), min(EXAMPLES, c.held)
+    variant = make_variant(name, m=untie_at(c), length=length)
+    plan = make_plan(
+        tracked_nodes(c), layers=c.layers, length=length, chunks=c.chunks, at_once=c.at_once,
+        precached=name not in ("myopic", "both"),
+    )  # fmt: skip
+    params = jax.eval_shape(lambda k: init_params(decoder, variant, k), jax.random.key(0))
+    sizes = {
+        "batch": max(c.batch, size), "held": c.held, "length": length, "width": c.width,
+        "hidden": 4 * c.width,
+    }  # fmt: skip
+    groups = c.seeds_at_once or c.seeds
+    plan = fit_plan(plan, params, c.memory_gb * 1e9 / groups, **sizes)
+    return plan, groups * estimate_bytes(params, plan, **sizes)
+
+
+def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
+    """What a variant's ledger tracks; the memory that it is estimated to take is printed."""
+    c = config
+    plan, need = tracking_plan(c, variant.name)
+    print(f"{variant.name}: tracking {len(plan.nodes)} nodes, about {need / 1e9:.2g} GB", flush=True)
+    tracker = Tracker(
+        make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
+        min(EXAMPLES, c.held),
+    )  # fmt: skip
+    return Watch(tracker, held, c.stride)
+
+
 def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
     """Train all seeds of a variant as one program; write its probes and ledgers."""
     c, done = config, workdir / "variants" / f"{name}.npz"
@@ -196,14 +238,7 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
     length = c.task.length - 1
     variant = make_variant(name, m=untie_at(c), length=length)
     held = draw(c, shared_key(c, HELD), c.held, "held_out")
-    watch = None
-    if name in c.tracked:
-        plan = make_plan(
-            tracked_nodes(c), layers=c.layers, length=length, chunks=c.chunks,
-            at_once=c.at_once, precached=name not in ("myopic", "both"),
-        )  # fmt: skip
-        tracker = Tracker(decoder, plan, rule, variant.route, variant.copies, c.ends, 256)
-        watch = Watch(tracker._replace(examples_at_once=min(256, c.held)), held, c.stride)
+    watch = make_watch(c, variant, held) if name in c.tracked else None
     init = lambda key: init_params(decoder, variant, key, independent=c.independent)
     params = jax.jit(jax.vmap(init))(seed_keys(c, INIT))
     run = jax.jit(jax.vmap(lambda p: start_run(rule, p, watch)))(params)
@@ -218,7 +253,7 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
     start = (saved_steps(checkpoints) or [0])[-1]
     folder.truncate_metrics(workdir, start, variant=name)
 
-    def log(step: int, run: Run, losses: Array) -> None:
+    def log(step: int, run: Run, losses: Array | None) -> None:
         found = jax.tree.map(np.asarray, judge(run.state.params))
         line = {
             "variant": name,
@@ -228,8 +263,9 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
             "first_output_legal": found["legal_by_position"][:, c.task.inputs].tolist(),
         }
         folder.append_metrics(workdir, line)
-        if watch is not None and step in ladder:
-            _save_snapshot(_snapshots(workdir, name), step, run, watch)
+        if watch is not None and run.tracked is not None and step in ladder:
+            place = _snapshots(workdir, name) / f"{step}.npz"
+            _save_snapshot(place, watch, run.state.params, run.tracked.sums)
         if step:
             tick(line["loss"], tokens=c.log_every * c.seeds * c.batch * length)
 
@@ -248,6 +284,10 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
     if name == "standard":
         before = probe_all(c, decoder, variant, params)
         results |= {f"untrained_{key}": value for key, value in before.items()}
+        few = jax.tree.map(lambda x: x[:8], held)
+        first = jax.tree.map(lambda x: x[0], run.state.params)
+        worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 2)])
+        results |= {"split_residual": worst}
     _save_arrays(done, results)
     shutil.rmtree(_snapshots(workdir, name), ignore_errors=True)
 
@@ -256,7 +296,7 @@ def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[s
     """Probes of all seeds at every node, scored on held-out sequences."""
     c, nodes = config, probed_nodes(config)
 
-    def read(key: Array, count: int, split: str, params: Tree):
+    def read(key: Array, count: int, split: toy.Split, params: Tree):
         batch = draw(c, key, count, split)
         tokens = jnp.c_[batch.token, batch.target[:, -1:]]
         resid = residuals(decoder, params, batch, copies=variant.copies)[0]
@@ -283,12 +323,11 @@ def _snapshots(workdir: Path, name: str) -> Path:
     return workdir / "checkpoints" / f"{name}-ledger"
 
 
-def _save_snapshot(place: Path, step: int, run: Run, watch: Watch) -> None:
-    """A copy of all seeds' ledger sums and of the residuals at this step."""
+def _save_snapshot(path: Path, watch: Watch, params: Tree, sums: LedgerSums) -> None:
+    """A copy of all seeds' ledger sums and of the residuals now."""
     resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
-    sums = run.tracked.sums
-    arrays = {"resid": resid(run.state.params), "moved": sums.moved, "cross": sums.cross}
-    _save_arrays(place / f"{step}.npz", arrays | {"bar": sums.bar})
+    arrays = {"resid": resid(params), "moved": sums.moved, "cross": sums.cross, "bar": sums.bar}
+    _save_arrays(path, arrays)
 
 
 def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
@@ -313,7 +352,7 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Arrays as one `.npz`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as handle:
-        np.savez(handle, **{name: np.asarray(a) for name, a in arrays.items()})
+        np.savez(handle, **arrays)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What did the variants of a toy experiment learn? Tables, figures, claims and the page of a run."""
+"""What did a toy experiment's variants learn? Tables, figures, claims and the page of a run."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,24 @@ from jaxfeat.run import cli, folder
 
 LEARNED = 0.95  # first-output accuracy from which the standard model has learned the task
 PARTS = ("direct", "precached", "shared", "remainder")
+
+PROBES = (
+    "Probe quality (mean Pearson r over features, held-out sequences) by position and layer; bands "
+    "are 95 % t intervals over seeds. Outputs begin at position {output}."
+)
+INFLUENCE = (
+    "Influence of each part of the updates on the probes' features by position, over R(theta_0), "
+    "centred, mean over seeds (standard variant). The remainder is what the sum of the parts "
+    "leaves of the fall of R."
+)
+OVER_TIME = (
+    "The same summed over input positions, cumulated over training; bands are 95 % t intervals "
+    "over seeds."
+)
+TRAINING = (
+    "Held-out loss and first-output accuracy over training; dashed lines are the Bayes floor of "
+    "the loss and the best blind guess."
+)
 
 
 class Found(NamedTuple):
@@ -50,6 +68,7 @@ def write(config, workdir: Path) -> dict[str, Any]:
         config=cli.config_dict(config),
         provenance=folder.read_json(workdir / "provenance.json"),
     )
+    numbers["split_residual"] = float(found.probes["standard"]["split_residual"])
     result = {"learned": learned, "claims": {c.name: c.verdict for c in claims}, **numbers}
     folder.write_json(workdir / "results.json", result)
     for claim in claims:
@@ -191,17 +210,11 @@ def draw(found: Found, floors: dict[str, Any], workdir: Path) -> list[page.Pictu
     """The figures, main ones first."""
     place = workdir / "figures"
     made = [
-        (_probe_figure, "probes", "Probe quality (mean Pearson r over features, held-out sequences) by "
-         "position and layer; bands are 95 % t intervals over seeds. Outputs begin at position "
-         f"{found.config.task.inputs + 1}."),
-        (_influence_figure, "influence", "Influence of each part of the updates on the probes' "
-         "features by position, over R(theta_0), centred, mean over seeds (standard variant). The "
-         "remainder is what the sum of the parts leaves of the fall of R."),
-        (_time_figure, "influence_over_time", "The same summed over input positions, cumulated over "
-         "training; bands are 95 % t intervals over seeds."),
-        (lambda f: _loss_figure(f, floors), "training", "Held-out loss and first-output accuracy over "
-         "training; dashed lines are the Bayes floor of the loss and the best blind guess."),
-    ]  # fmt: skip
+        (_probe_figure, "probes", PROBES.format(output=found.config.task.inputs + 1)),
+        (_influence_figure, "influence", INFLUENCE),
+        (_time_figure, "influence_over_time", OVER_TIME),
+        (lambda f: _loss_figure(f, floors), "training", TRAINING),
+    ]
     pictures = []
     for make, name, caption in made:
         figure, panels = make(found)
@@ -215,9 +228,10 @@ def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     flat = values.reshape(len(values), -1)
     told = [stats.paired_interval(column, np.zeros(len(column))) for column in flat.T]
     shape = values.shape[1:]
-    return tuple(
+    mean, low, high = (
         np.array([getattr(t, k) for t in told]).reshape(shape) for k in ("mean", "low", "high")
     )
+    return mean, low, high
 
 
 def _probe_figure(found: Found):
@@ -324,11 +338,12 @@ def _ledger_tables(found: Found) -> list[tables.Table]:
             here = (nodes[:, 0] == k) & (nodes[:, 1] < found.config.task.inputs)
             bands = [_band(told[p][:, here].mean(axis=1)) for p in (*PARTS, "fall")]
             flagged = np.abs(told["remainder"]) > 0.05 * np.abs(told["fall"])
-            cells = [tables.format_interval(*(float(x) for x in band)) for band in bands]
+            cells = [tables.format_interval(*band) for band in bands]
             rows.append((k, *cells, f"{flagged[:, here].mean():.0%}"))
         made.append(
             tables.Table(
-                f"Influence over R(theta_0) at the input stage, {name} (95 % t interval over seeds)",
+                f"Influence over R(theta_0) at the input stage, {name} "
+                "(95 % t interval over seeds)",
                 ("layer", *PARTS, "fall of R", "nodes with a remainder above 5 %"),
                 rows,
             )
@@ -340,8 +355,8 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
     """The answer in plain words, out of the numbers."""
     right = float(first_output(found, "standard").mean())
     words = [
-        f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output is "
-        f"legal in {right:.1%} of held-out sequences (a blind guess: "
+        f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output "
+        f"is legal in {right:.1%} of held-out sequences (a blind guess: "
         f"{floors['first_output_chance']['blind']:.1%}).",
         *(f"{claim.name}: {claim.verdict}." for claim in claims),
     ]
@@ -351,7 +366,7 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
         part = {p: told[p][:, here].mean() for p in PARTS}
         words.append(
             "Of what the standard model's features were built from at the input stage, direct made "
-            f"{part['direct']:.0%}, precached {part['precached']:.0%} and shared {part['shared']:.0%} of "
-            f"R(theta_0); {part['remainder']:.0%} is the remainder."
+            f"{part['direct']:.0%}, precached {part['precached']:.0%} and shared "
+            f"{part['shared']:.0%} of R(theta_0); {part['remainder']:.0%} is the remainder."
         )
     return " ".join(words)

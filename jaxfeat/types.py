@@ -91,3 +91,17 @@ def check_nodes(nodes: Any, layers: int, length: int) -> tuple[Node, ...]:
     if len(set(pairs)) != len(pairs):
         raise UserError("nodes: each (layer, position) may stand only once")
     return pairs
+
+
+def check_tokens(tokens: Any, vocab: int) -> Any:
+    """The tokens, if every id lies in 0..vocab-1: JAX itself would clamp others or give NaN.
+
+    To be called once on the host, where tokens come in from outside.
+
+    >>> check_tokens(jnp.array([0, 4]), 5).tolist()
+    [0, 4]
+    """
+    low, high = int(jnp.min(tokens)), int(jnp.max(tokens))
+    if low < 0 or high >= vocab:
+        raise UserError(f"tokens: ids {low}..{high} given, valid are 0..{vocab - 1}")
+    return tokens

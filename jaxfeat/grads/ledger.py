@@ -109,7 +109,10 @@ SUMS = ("moved", "cross", "bar")
 
 
 def make_ledger(
-    nodes: Sequence[Node], steps: Sequence[int], mask: Array, copies: Sequence[Mapping[str, Array]]
+    nodes: Sequence[Node],
+    steps: Sequence[int],
+    mask: Array | np.ndarray,
+    copies: Sequence[Mapping[str, Array | np.ndarray]],
 ) -> Ledger:
     """A ledger out of copies made at each step of the ladder.
 

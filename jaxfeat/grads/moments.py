@@ -1,11 +1,12 @@
 """Which part of an optimiser step does each component of the gradient make?
 
 SGD: `G_c = lr g_c`. Adam: each component keeps its own first moment, the second moment is the
-real one: `m_c <- b1 m_c + (1 - b1) g_c`, `G_c = lr m_c / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`.
-Parameters move by -G, and the G_c of the three components sum to the change that the optimiser
-makes (arXiv 2603.14087, Def. 3.3).
+real one: `m_c <- b1 m_c + (1 - b1) g_c` and
+`G_c = lr m_c / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`. Parameters move by -G, and the G_c of
+the three components sum to the change that the optimiser makes (arXiv 2603.14087, Def. 3.3).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,6 +19,8 @@ from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.sweep import Parts
 from jaxfeat.nn.decoder import layer_of
 from jaxfeat.types import Array, Tree, UserError
+
+Pieces = list[tuple[Tree, Sequence[int]]]  # values of some rows, and where these stand
 
 
 class StepRule(NamedTuple):
@@ -119,7 +122,7 @@ def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
         total = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
         if b < plan.top:
             at_end = plan.ending(b + 1)
-            pieces = [(parts.ending[b], range(at_end.start, at_end.stop))]
+            pieces: Pieces = [(parts.ending[b], range(at_end.start, at_end.stop))]
             for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
                 pieces.append((held, chunk.index[: plan.above(chunk, b + 1)]))
             for held, at in pieces:
@@ -142,7 +145,7 @@ def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
 def squared_norms(parts: Parts, plan: Plan) -> Array:
     """`|G_c|^2` of every row, `[R]`."""
     total = jnp.zeros(len(plan.rows))
-    pieces = [(x, chunk.index) for x, chunk in zip(parts.outer, plan.chunks, strict=True)]
+    pieces: Pieces = [(x, c.index) for x, c in zip(parts.outer, plan.chunks, strict=True)]
     for b in range(plan.top):
         rows = plan.ending(b + 1)
         pieces.append((parts.ending[b], range(rows.start, rows.stop)))

@@ -102,6 +102,6 @@ def make_plan(
 
 
 def row_index(plan: Plan) -> np.ndarray:
-    """`[nodes, 2]`: where each node's direct and precached row stands in `plan.rows`, -1 if none."""
+    """`[nodes, 2]`: where each node's direct and precached row is in `plan.rows`, -1 if none."""
     at = {row: n for n, row in enumerate(plan.rows)}
     return np.array([[at.get(Row(k, i, c), -1) for c in (0, 1)] for k, i in plan.nodes])

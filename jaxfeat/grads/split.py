@@ -158,10 +158,10 @@ def split_by_definition(
         own, later = jnp.arange(length) == i, jnp.arange(length) > i
         losses = lambda p: (position_losses(p), position_losses(p, layer, i))
         (whole, _), back = jax.vjp(losses, params)
-        ones = jnp.ones_like(whole)
         # gradients of sum_j a_j L_j + b_j L_j^sg for the three pairs (a, b)
-        a = jnp.stack([own * ones, later * ones, 0 * ones])
-        b = jnp.stack([-own * ones, -later * ones, ones])
+        cut = jnp.stack([own, later]).astype(whole.dtype)
+        a = jnp.concatenate([cut, jnp.zeros_like(whole)[None]])
+        b = jnp.concatenate([-cut, jnp.ones_like(whole)[None]])
         (found,) = jax.vmap(back)((a, b))
         return Split(*(tree.index(found, c) for c in range(3)))
 
@@ -177,9 +177,7 @@ def split_by_definition(
 def check_causal(decoder: Decoder) -> None:
     """Refuse a model in which a position's own loss is reached through later columns."""
     if not decoder.causal:
-        raise UserError(
-            "the gradient split needs a causal model; this one is bidirectional"
-        )
+        raise UserError("the gradient split needs a causal model; this one is bidirectional")
 
 
 def _gradient(decoder, params, batch, route, copies, count) -> Tree:

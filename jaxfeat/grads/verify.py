@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.grads.split import check_causal
+from jaxfeat import tree
+from jaxfeat.grads.split import check_causal, split_by_definition, split_gradient
 from jaxfeat.nn.blocks import forward, run_blocks
 from jaxfeat.nn.copies import Copies, check_copies
 from jaxfeat.nn.decoder import Decoder
@@ -60,6 +61,24 @@ def verify_routes(
     routed = _logits(decoder, params, batch, route, copies)
     same = np.asarray(plain).tobytes() == np.asarray(routed).tobytes()
     return RouteCheck(float(shut.max(initial=0)), float(let.min(initial=np.inf)), same)
+
+
+def split_residual(decoder: Decoder, params: Tree, batch: Batch, nodes) -> float:
+    """The worst difference of the fast split from its definition on these weights.
+
+    Returns:
+        `max |fast - definition|` over all components, parameters and nodes, relative to the
+        largest entry of any component.
+    """
+
+    def gap(params: Tree) -> Array:
+        fast = split_gradient(decoder, params, batch, nodes)
+        slow = split_by_definition(decoder, params, batch, nodes)
+        worst = lambda t: jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(t)]))
+        return worst(tree.sub(fast, slow)) / worst(slow)
+
+    with jax.default_matmul_precision("highest"):
+        return float(jax.jit(gap)(params))
 
 
 def _logits(decoder, params, batch, route, copies) -> Array:

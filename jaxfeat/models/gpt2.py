@@ -5,7 +5,9 @@ Source: Radford et al. 2019; initialisation and sizes of the toy experiments fro
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -39,9 +41,9 @@ class Outer(nn.Module):
 
     def setup(self):
         c = self.config
-        make = dict(embedding_init=normal_init(0.02), param_dtype=jnp.dtype(c.dtype))
-        self.wte = nn.Embed(c.vocab, c.width, **make)
-        self.wpe = nn.Embed(c.length, c.width, **make)
+        make, dtype = normal_init(0.02), jnp.dtype(c.dtype)
+        self.wte = nn.Embed(c.vocab, c.width, embedding_init=make, param_dtype=dtype)
+        self.wpe = nn.Embed(c.length, c.width, embedding_init=make, param_dtype=dtype)
         self.ln_f = LayerNorm(c.eps)
 
     def embed(self, token: Array, position: Array) -> Array:
@@ -120,10 +122,10 @@ def make_gpt2(config: GPT2Config) -> Decoder:
         blocks = [block.init(k, resid)["params"] for k in keys[1:]]
         return {"outer": outer.init(keys[0], zero, zero)["params"], "blocks": stack_layers(blocks)}
 
-    def of_outer(method: str):
+    def of_outer(method: str) -> Callable[..., Any]:
         return lambda p, *xs: outer.apply({"params": p}, *xs, method=method)
 
-    def of_block(method: str):
+    def of_block(method: str) -> Callable[..., Any]:
         return lambda p, *xs: block.apply({"params": p}, *xs, method=method)
 
     query, memory, mlp_out = of_block("query"), of_block("memory"), of_block("mlp_out")

@@ -19,7 +19,8 @@ from jaxfeat.nn.route import Resolved, resolve
 from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_nodes
 
 ACTIVATIONS = (
-    "resid_pre", "q", "k", "v", "pattern", "mixed", "attn_out", "resid_mid", "mlp_out", "resid_post",
+    "resid_pre", "q", "k", "v", "pattern", "mixed", "attn_out", "resid_mid", "mlp_out",
+    "resid_post",
 )  # fmt: skip
 Edits = Mapping[int, Callable[[Array], Array]]
 

@@ -8,9 +8,9 @@ never changes a forward value. Routes are given by name (`full()`, `myopic()`, .
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxfeat.types import Array, UserError
 
@@ -67,7 +67,7 @@ def resolve(route: Any, length: int) -> Resolved:
         return route
     if isinstance(route, Route):
         return _named(route, length)
-    traced = isinstance(route, jax.core.Tracer)
+    traced = isinstance(route, Tracer)
     route = route if traced else np.asarray(route)
     if route.shape != (length, length):
         raise UserError(f"route: shape {route.shape} given, ({length}, {length}) needed")

@@ -18,7 +18,7 @@ KEPT = 2
 
 
 def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
-    """Write a checkpoint and drop all but the last two.
+    """Write a checkpoint and drop all but this one and the last of the others.
 
     Args:
         folder: where the checkpoints of one run stand; it is made if needed. Relative paths, `~`
@@ -33,7 +33,8 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
     path = folder / f"{PREFIX}{step:08d}"
     with ocp.StandardCheckpointer() as saver:
         saver.save(path, _numbered(value), force=True)
-    for old in saved_steps(folder)[:-KEPT]:
+    others = [old for old in saved_steps(folder) if old != step]
+    for old in others[: max(len(others) + 1 - KEPT, 0)]:
         shutil.rmtree(folder / f"{PREFIX}{old:08d}")
     return path
 
@@ -71,8 +72,8 @@ def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None =
     path = folder / f"{PREFIX}{step:08d}"
     with ocp.StandardCheckpointer() as reader:
         found = reader.metadata(path)
-        shapes = {k: tuple(v.shape) for k, v in _items(found).items()}
-        wanted = {k: tuple(v.shape) for k, v in target.items()}
+        shapes = {k: (tuple(v.shape), np.dtype(v.dtype)) for k, v in _items(found).items()}
+        wanted = {k: (tuple(v.shape), np.dtype(v.dtype)) for k, v in target.items()}
         if shapes != wanted:
             raise UserError(f"{path.name} in {folder} belongs to another config: its arrays differ")
         host = reader.restore(path, target)

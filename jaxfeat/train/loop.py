@@ -24,21 +24,21 @@ Sample = Callable[[Array], Batch]  # a key to a batch
 
 
 class Tracked(NamedTuple):
-    """What tracking carries along: component moments, ledger sums, tallies (or empty)."""
+    """What tracking carries along: component moments, ledger sums, tallies (or None)."""
 
     moments: Parts
     sums: LedgerSums
-    tally: Tally | tuple = ()
+    tally: Tally | None = None
 
 
 class Run(NamedTuple):
     """All that a run needs to go on: a value that is saved and restored as it is.
 
-    `tracked` is empty where nothing is tracked. With seeds every leaf has a leading axis S.
+    `tracked` is None where nothing is tracked. With seeds every leaf has a leading axis S.
     """
 
     state: TrainState
-    tracked: Tracked | tuple = ()
+    tracked: Tracked | None = None
 
 
 class Watch(NamedTuple):
@@ -61,12 +61,14 @@ def start_run(rule, params: Tree, watch: Watch | None = None, tally_of=None) -> 
         tally_of: residuals at the nodes `[n, E, D]` to an open `Tally`, to tally given features.
     """
     state = init_state(rule, params)
-    if watch is None:
-        return Run(state)
+    return Run(state, None if watch is None else start_tracking(params, watch, tally_of))
+
+
+def start_tracking(params: Tree, watch: Watch, tally_of=None) -> Tracked:
+    """Tracking that begins at these parameters; `tally_of` as in `start_run`."""
     first = node_resid(watch.tracker, params, watch.held)
     moments = start_window(watch.tracker, params).moments
-    tally = () if tally_of is None else tally_of(first)
-    return Run(state, Tracked(moments, open_ledger(first), tally))
+    return Tracked(moments, open_ledger(first), None if tally_of is None else tally_of(first))
 
 
 def make_interval(
@@ -87,7 +89,7 @@ def make_interval(
         A pure function for one seed; losses are `[steps]` in nats, each before its update.
 
     Raises:
-        UserError: steps that the stride does not divide.
+        UserError: steps that the stride does not divide; a watch, but a run that tracks nothing.
     """
     stride = 1 if watch is None else watch.stride
     if stride < 1 or steps % stride:
@@ -103,32 +105,39 @@ def make_interval(
             state, _, loss = one(run.state)
             return Run(state), loss[None]
 
-        def watched(run: Run, _) -> tuple[Run, Array]:
-            tracker = watch.tracker
-            window = start_window(tracker, run.state.params, run.tracked.moments)
-
-            def inner(carry, _):
-                state, window = carry
-                new, batch, loss = one(state)
-                window = advance(tracker, window, state.params, new.opt_state, batch, learning_rate)
-                return (new, window), loss
-
-            if stride == 1:
-                (state, window), loss = inner((run.state, window), None)
-                losses = loss[None]
-            else:
-                (state, window), losses = jax.lax.scan(
-                    inner, (run.state, window), None, length=stride
-                )
-            movement = measure(tracker, window, state.params, watch.held)
-            return Run(state, take_in(run.tracked, window.moments, movement, watch)), losses
-
-        run, losses = jax.lax.scan(
-            plain if watch is None else watched, run, None, length=steps // stride
-        )
+        body = plain if watch is None else _watched(one, watch, learning_rate)
+        run, losses = jax.lax.scan(body, run, None, length=steps // stride)
         return run, losses.reshape(steps)
 
     return interval
+
+
+def _watched(
+    one: Callable[[TrainState], tuple[TrainState, Batch, Array]], watch: Watch, learning_rate: Array
+) -> Callable[[Run, None], tuple[Run, Array]]:
+    """A window of `stride` updates and its movement, as the body of a scan over windows."""
+    tracker, held, stride = watch
+
+    def inner(carry, _):
+        state, window = carry
+        new, batch, loss = one(state)
+        window = advance(tracker, window, state.params, new.opt_state, batch, learning_rate)
+        return (new, window), loss
+
+    def body(run: Run, _) -> tuple[Run, Array]:
+        state, tracked = run
+        if tracked is None:
+            raise UserError("the run tracks nothing: start it with the watch of its interval")
+        carry = state, start_window(tracker, state.params, tracked.moments)
+        if stride == 1:
+            (state, window), loss = inner(carry, None)
+            losses = loss[None]
+        else:
+            (state, window), losses = jax.lax.scan(inner, carry, None, length=stride)
+        movement = measure(tracker, window, state.params, held)
+        return Run(state, take_in(tracked, window.moments, movement, watch)), losses
+
+    return body
 
 
 def over_seeds(interval: Callable, at_once: int = 0) -> Callable:
@@ -152,7 +161,7 @@ def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked
     """Tracking after a window: its movement in the ledger and the tallies."""
     positions = jnp.array([i for _, i in watch.tracker.plan.nodes])
     mask = watch.held.mask[:, positions].T
-    tally = add_to_tally(tracked.tally, movement) if tracked.tally else ()
+    tally = None if tracked.tally is None else add_to_tally(tracked.tally, movement)
     return Tracked(moments, add_movement(tracked.sums, movement, mask), tally)
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.grads.track import advance, measure, start_window
-from jaxfeat.train.loop import Sample, Tracked, Watch, start_run, step_key, take_in
-from jaxfeat.train.step import TrainState, Update
+from jaxfeat.train.loop import Sample, Tracked, Watch, start_tracking, step_key, take_in
+from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Tree, UserError
 
 
@@ -56,7 +56,7 @@ def replay(
             each the component moments run for `burn_in` updates (Adam needs consecutive ones).
 
     Raises:
-        UserError: spans that overlap, leave the run, or are no multiple of the stride.
+        UserError: no spans, or spans that overlap, leave the run, or are no multiple of the stride.
         RuntimeError: run 2 did not end in theta*.
     """
     spans = ((0, steps),) if spans is None else tuple(spans)
@@ -77,37 +77,35 @@ def replay(
         movement = measure(watch.tracker, window, params, watch.held)
         return take_in(tracked, window.moments, movement, watch)
 
-    first = start_run(rule, params)
-    state, losses = first.state, []
+    first = init_state(rule, params)
+    state, losses = first, []
     for _ in range(steps):
         state, loss = step(state)
         losses.append(loss)
     goal = state.params
     probes = fit_probes(goal)
 
-    state, tracked, window = first.state, (), None
+    state, tracked, window = first, None, None
     for at in range(steps):
-        span = next((s for s in spans if s[0] - burn_in <= at < s[1]), None)
-        if span is not None and window is None:
-            window = start_window(watch.tracker, state.params)
-        if span is not None and at == span[0]:
-            window = start_window(watch.tracker, state.params, window.moments)
-            if not tracked:
-                maker = None if tally_of is None else lambda r: tally_of(probes, r)
-                tracked = start_run(rule, state.params, watch, maker).tracked
         new, _ = step(state)
-        if window is not None:
-            window = track(window, state, new.opt_state)
-        state = new
+        span = next((s for s in spans if s[0] - burn_in <= at < s[1]), None)
         if span is None:
-            window = None
+            state, window = new, None
             continue
+        if window is None:
+            window = start_window(watch.tracker, state.params)
+        if at == span[0]:
+            window = start_window(watch.tracker, state.params, window.moments)
+            if tracked is None:
+                maker = None if tally_of is None else lambda r: tally_of(probes, r)
+                tracked = start_tracking(state.params, watch, maker)
+        window = track(window, state, new.opt_state)
+        state = new
         done = at + 1 - span[0]
-        if done > 0 and done % watch.stride == 0:
+        if tracked is not None and done > 0 and done % watch.stride == 0:
             tracked = close(tracked, window, state.params)
             window = start_window(watch.tracker, state.params, window.moments)
-        if at + 1 == span[1]:
-            window = None
+    assert tracked is not None  # there is a span and it lies within the run
     if not _same(state.params, goal):
         raise RuntimeError(
             "the replayed run did not reach the first run's parameters bit for bit: its numbers "
@@ -125,6 +123,8 @@ def _same(a: Tree, b: Tree) -> bool:
 
 def _check_spans(spans: tuple[tuple[int, int], ...], steps: int, stride: int) -> None:
     """Refuse spans that cannot be measured."""
+    if not spans:
+        raise UserError("spans: give at least one (first, last + 1)")
     last = 0
     for a, b in spans:
         if not last <= a < b <= steps:

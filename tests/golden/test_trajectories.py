@@ -103,11 +103,10 @@ class Case:
         plain = scale_parts(grads, step_scale(RULES["sgd"], self.lr, new.opt_state, params))
         after = tree.sub(params, tree.scale(self.lr, whole))
         pair = lambda x, y: jax.tree.map(lambda *z: jnp.stack(z), x, y)
-        window = Window(moments, pair(plain, steps), params)
-        movement = jax.vmap(partial(measure, self.tracker), (Window(None, 0, None), 0, None))(
-            window, pair(after, new.params), batch
-        )
-        read = partial(step_influence, w=self.w, conventions="authors")
+        movement = jax.vmap(
+            lambda steps, after: measure(self.tracker, Window(kept, steps, params), after, batch)
+        )(pair(plain, steps), pair(after, new.params))
+        read = partial(step_influence, w=jnp.asarray(self.w), conventions="authors")
 
         def told(before, along):
             typed = read(before, goal, along, types=types, kinds=3) if self.typed else ()

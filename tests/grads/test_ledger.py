@@ -129,7 +129,7 @@ def test_grouping_and_left_end():
         movement = p.close(window, new.params)
         plan = p.tracker.plan
         steps = jax.jit(lambda x: spread(x, plan, state.params))(window.steps)
-        tiny.close(*map(no_key_bias, (steps, found.steps[0])), 1e-12)
+        tiny.close(no_key_bias(steps), no_key_bias(found.steps[0]), 1e-12)
         close(movement.before, found.movements[0].before, 1e-12)
         close(movement.after, found.movements[0].after, 1e-12)
         whole = tree.sub(state.params, new.params)
@@ -346,7 +346,7 @@ def test_sign_is_that_of_ablation():
     @jax.jit
     def run(key):
         state = init_state(tracker.rule, decoder.init(key))
-        new, _ = make_update(decoder, tracker.rule)(state, batch, rate)
+        new, _ = make_update(decoder, tracker.rule)(state, batch, jnp.array(rate))
         window = start_window(tracker, state.params)
         window = advance(tracker, window, state.params, new.opt_state, batch, jnp.array(rate))
         movement = measure(tracker, window, new.params, held)

@@ -4,7 +4,7 @@ The components come from their definition by stop-gradients; moments and steps a
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,8 @@ from jaxfeat.train.step import init_state, make_update
 from jaxfeat.types import UserError
 
 NODES, UPDATES, RATE = [(1, 3), (0, 2)], 3, 0.01
-RULES = {"adam": StepRule("adam", 0.8, 0.95, 1e-6), "sgd": StepRule("sgd")}
+# eps is large enough that the rounding in a key bias's zero gradient stays rounding
+RULES = {"adam": StepRule("adam", 0.8, 0.95, 1e-3), "sgd": StepRule("sgd")}
 VARIANTS = {
     "tied": ("full", None),
     "myopic": ("myopic", None),
@@ -44,14 +45,14 @@ DECODER = tiny.gpt2(1, dtype="float64")
 class Seen(NamedTuple):
     """One update under a rule: parameters, components, what the library keeps of them."""
 
-    before: object
-    after: object
-    state: object
-    parts: object  # Split of trees, leading axis over the nodes
-    moments: object
-    steps: object
-    norms: object
-    scale: object
+    before: Any
+    after: Any
+    state: Any
+    parts: Any  # Split of trees, leading axis over the nodes
+    moments: Any
+    steps: Any
+    norms: Any
+    scale: Any
 
 
 @functools.lru_cache
@@ -64,7 +65,7 @@ def program(copies):
         for name, rule in RULES.items():
             update = make_update(DECODER, rule, route=route, copies=copies)
             before = states[name].params
-            news[name], _ = update(states[name], batch, RATE)
+            news[name], _ = update(states[name], batch, jnp.array(RATE))
             tracker = Tracker(DECODER, plan, rule, route, copies)
             opt = news[name].opt_state
             kept[name], steps = component_steps(
@@ -110,6 +111,11 @@ def adam_by_hand(rule, grads):
     return mu
 
 
+def minus(a, b):
+    """`a - b` of NumPy leaves."""
+    return jax.tree.map(np.subtract, a, b)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_attributed_steps_are_the_update(variant):
     """After each update: moments sum to Adam's mu, steps to the parameters' change."""
@@ -125,24 +131,24 @@ def test_attributed_steps_are_the_update(variant):
             adam.state.nu,
         )
         close(adam.scale, scale, 1e-12)
-        mu, change = adam.state.mu, tree.sub(adam.before, adam.after)
+        mu, change = adam.state.mu, minus(adam.before, adam.after)
         for n in nodes:
             parts = [tree.index(m, n) for m in moments]
             for c in range(2):
-                close(tree.index(adam.moments[c], n), parts[c], 1e-11, size_of=mu)
+                close(tree.index(adam.moments[c], n), parts[c], 1e-12, size_of=mu)
                 step = jax.tree.map(np.multiply, parts[c], scale)
-                close(tree.index(adam.steps[c], n), step, 1e-11, size_of=change)
+                close(tree.index(adam.steps[c], n), step, 1e-12, size_of=change)
             total = jax.tree.map(lambda *x: sum(x), *parts)
             close(total, mu, 1e-12)
-            close(jax.tree.map(np.multiply, total, scale), change, 1e-10)
+            close(jax.tree.map(np.multiply, total, scale), change, 1e-12)
         sgd = found[t]["sgd"]
-        change = tree.sub(sgd.before, sgd.after)
+        change = minus(sgd.before, sgd.after)
         for n in nodes:
             parts = [tree.index(g, n) for g in sgd.parts]
             for c in range(2):
                 lr = jax.tree.map(lambda x: RATE * x, parts[c])
-                close(tree.index(sgd.steps[c], n), lr, 1e-11, size_of=change)
-                close(tree.index(sgd.moments[c], n), parts[c], 1e-11, size_of=change)
+                close(tree.index(sgd.steps[c], n), lr, 1e-12, size_of=change)
+                close(tree.index(sgd.moments[c], n), parts[c], 1e-12, size_of=change)
             close(jax.tree.map(lambda *x: RATE * sum(x), *parts), change, 1e-12)
 
 
@@ -162,10 +168,12 @@ def test_norms(variant):
 
 
 def test_myopic_has_no_precached():
+    """A route that is an array leaves rounding, the named one (`make_plan`) no row at all."""
     for variant in ("myopic", "both"):
         for rule in RULES:
             last = seen(variant)[1][-1][rule]
-            assert not any(x.any() for x in jax.tree.leaves((last.steps[1], last.moments[1])))
+            size = max(np.abs(x).max() for x in jax.tree.leaves(last.moments[0]))
+            assert all(np.abs(x).max() < 1e-15 * size for x in jax.tree.leaves(last.moments[1]))
 
 
 def test_optimizers():

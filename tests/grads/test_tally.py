@@ -79,7 +79,7 @@ def test_by_hand(centred):
 
 def test_types_sum_by_their_shares():
     """Uncentred: `sum n_type / n I_type = I`. Centred they do not sum."""
-    share = np.stack([(t == TYPES).mean(1) for t in range(KINDS)], -1)
+    share = np.stack([np.equal(TYPES, t).mean(1) for t in range(KINDS)], -1)
     for centred, equal in {False: True, True: False}.items():
         parts, whole = told(TYPES, centred), told(None, centred, 1)
         for ours, theirs in zip(parts[:3], whole[:3]):

@@ -1,7 +1,7 @@
 """Small tracked runs, kept for the tests of ledger and tally."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from jaxfeat.grads.moments import StepRule, spread
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.track import Movement, Tracker, advance, measure, node_resid, start_window
 from jaxfeat.nn.blocks import at_nodes, residuals
+from jaxfeat.nn.decoder import Decoder
 from jaxfeat.train.step import init_state, make_update
+from jaxfeat.types import Batch
 
 RULE, RATE = StepRule("adam"), 1e-3
 NODES, EXAMPLES, STEPS = [(1, 2), (2, 4), (0, 3)], 16, 6
@@ -24,12 +26,12 @@ LADDER = (0, 2, 3, 6)
 class Programs(NamedTuple):
     """A model, E, and what runs on it."""
 
-    decoder: object
-    held: object
+    decoder: Decoder
+    held: Batch
     tracker: Tracker
-    step: object  # (state, window, batch) -> state, window
-    close: object  # (window, params) -> Movement
-    begin: object  # params -> window
+    step: Any  # (state, window, batch) -> state, window
+    close: Any  # (window, params) -> Movement
+    begin: Any  # params -> window
 
 
 class Trace(NamedTuple):
@@ -65,8 +67,9 @@ def programs(dtype="float64", layers=2, chunks=2, at_once=1, examples_at_once=25
     update, held = make_update(decoder, RULE), held_batch()
 
     def step(state, window, batch):
-        new, _ = update(state, batch, RATE)
-        return new, advance(tracker, window, state.params, new.opt_state, batch, RATE)
+        rate = jnp.asarray(RATE)
+        new, _ = update(state, batch, rate)
+        return new, advance(tracker, window, state.params, new.opt_state, batch, rate)
 
     make = functools.partial(jax.jit, compiler_options=QUICK)
     return Programs(

@@ -8,9 +8,10 @@ import numpy as np
 import tiny
 from tiny import LENGTH, QUICK, VOCAB
 
+from jaxfeat.grads.ledger import add_movement
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
-from jaxfeat.grads.track import Tracker
+from jaxfeat.grads.track import Tracker, advance, measure, start_window
 from jaxfeat.train.loop import Watch, make_interval, start_run, step_key
 from jaxfeat.train.step import make_update
 from jaxfeat.types import Batch
@@ -35,11 +36,32 @@ def sample(key):
     return Batch(token, target, real, real, position)
 
 
+def plain_interval(watched=True, stride=1, steps=STEPS):
+    """The function that `interval` compiles."""
+    watch = WATCH._replace(stride=stride) if watched else None
+    return make_interval(UPDATE, sample, steps, watch=watch)
+
+
 @functools.lru_cache
 def interval(watched=True, stride=1):
     """STEPS updates."""
-    watch = WATCH._replace(stride=stride) if watched else None
-    return jax.jit(make_interval(UPDATE, sample, STEPS, watch=watch), compiler_options=QUICK)
+    return jax.jit(plain_interval(watched, stride), compiler_options=QUICK)
+
+
+@functools.lru_cache
+def windows():
+    """`begin(params, moments)`, `track(window, state, new, key)`, `close(sums, window, params)`."""
+    tracker = WATCH.tracker
+
+    def track(window, state, new, key):
+        batch = sample(step_key(key, state.step))
+        return advance(tracker, window, state.params, new.opt_state, batch, jnp.float32(RATE))
+
+    def close(sums, window, params):
+        return add_movement(sums, measure(tracker, window, params, HELD), jnp.ones((2, 4), bool))
+
+    begin = functools.partial(start_window, tracker)
+    return [jax.jit(fn, compiler_options=QUICK) for fn in (begin, track, close)]
 
 
 @functools.lru_cache
@@ -57,8 +79,15 @@ def params(seed=0):
 
 
 @functools.lru_cache
+def starter():
+    """Parameters to a watched run before its first update."""
+    return jax.jit(lambda p: start_run(RULE, p, WATCH), compiler_options=QUICK)
+
+
+@functools.lru_cache
 def start(watched=True):
-    return start_run(RULE, params(), WATCH if watched else None)
+    run = starter()(params())
+    return run if watched else run._replace(tracked=None)
 
 
 @functools.lru_cache

@@ -1,15 +1,16 @@
 """Is an update what its rule says, in every type of number?"""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from tiny import LENGTH, QUICK, close, same
+from tiny import QUICK, close, same
 
 from jaxfeat import tree
 from jaxfeat.grads.moments import StepRule
-from jaxfeat.grads.split import cotangents
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.loss import count_targets, loss_terms, mean_loss
 from jaxfeat.nn.route import myopic
@@ -20,7 +21,9 @@ RULES = {"adam": StepRule("adam", 0.8, 0.95, 1e-6), "sgd": StepRule("sgd")}
 
 
 def gradient(decoder, params, batch):
-    return jax.grad(lambda p: mean_loss(forward(decoder, p, batch).logits, batch))(params)
+    """Loss and gradient."""
+    loss = lambda p: mean_loss(forward(decoder, p, batch).logits, batch)
+    return jax.value_and_grad(loss)(params)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -29,17 +32,15 @@ def test_by_hand(name):
     rule, decoder = RULES[name], tiny.gpt2(1, dtype="float64")
     with jax.enable_x64(True):
         update = jax.jit(make_update(decoder, rule), compiler_options=QUICK)
-        grad = jax.jit(lambda p, b: gradient(decoder, p, b), compiler_options=QUICK)
+        grad = jax.jit(functools.partial(gradient, decoder), compiler_options=QUICK)
         state = init_state(rule, tiny.to64(tiny.params_of(decoder)))
         params = jax.tree.map(np.asarray, state.params)
         mu = nu = jax.tree.map(np.zeros_like, params)
         for t in range(1, 4):
             batch = tiny.batch_of(3, pads=1, seed=t)
-            g = jax.tree.map(np.asarray, grad(params, batch))
+            value, g = jax.tree.map(np.asarray, grad(params, batch))
             new, loss = update(state, batch, RATE)
-            np.testing.assert_allclose(
-                loss, mean_loss(forward(decoder, state.params, batch).logits, batch), rtol=1e-13
-            )
+            np.testing.assert_allclose(loss, value, rtol=1e-13)
             state, step = new, g
             if name == "adam":
                 mu = jax.tree.map(lambda m, x: 0.8 * m + 0.2 * x, mu, g)
@@ -55,7 +56,7 @@ def test_by_hand(name):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", RULES)
 def test_zero_gradient_is_no_update(name, dtype):
-    """No target counts: loss 0, parameters bit for bit the same, moments 0; then a finite update."""
+    """No target counts: loss 0, parameters bit for bit, moments 0; then a finite update."""
     decoder, rule = tiny.gpt2(1, dtype=dtype), RULES[name]
     rule = StepRule() if name == "adam" else rule  # eps 1e-8 is 0 in float16
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), tiny.params_of(decoder))
@@ -75,18 +76,16 @@ def test_zero_gradient_is_no_update(name, dtype):
         }
     moved, loss = update(still, batch, RATE)
     assert jnp.isfinite(loss) and loss.dtype == jnp.float32
+    changed = 0
     for before, after in zip(*map(jax.tree.leaves, (params, moved.params)), strict=True):
         assert after.dtype == dtype and jnp.isfinite(after).all()
-    changed = [
-        not np.array_equal(x, y)
-        for x, y in zip(*map(jax.tree.leaves, (params, moved.params)), strict=True)
-    ]
-    assert sum(changed) > 10
+        changed += not np.array_equal(before, after)
+    assert changed > 10
 
 
 def test_route_of_training():
     """A myopic update is an SGD step along the myopic gradient."""
-    decoder, batch = tiny.gpt2(2, dtype="float64"), tiny.batch_of(2)
+    decoder, batch = tiny.gpt2(1, dtype="float64"), tiny.batch_of(2)
     with jax.enable_x64(True):
         state = init_state(RULES["sgd"], tiny.to64(tiny.params_of(decoder)))
         moved = {}
@@ -94,40 +93,40 @@ def test_route_of_training():
             update = make_update(decoder, RULES["sgd"], route=route)
             moved[name] = jax.jit(update, compiler_options=QUICK)(state, batch, RATE)
         assert moved["full"][1] == moved["myopic"][1]
-        # the last block's output projection is below no mixer: its gradient is the same
+        # the output projection stands above the mixer: its gradient is the same
         full, cut = (moved[n][0].params["blocks"] for n in ("full", "myopic"))
-        close(full["o"]["kernel"][1], cut["o"]["kernel"][1], 1e-12)
+        close(full["o"]["kernel"], cut["o"]["kernel"], 1e-12)
         gap = np.abs(np.asarray(full["v"]["kernel"] - cut["v"]["kernel"])).max()
         assert gap > 1e-5
 
 
 def test_microbatches():
-    """K ragged microbatches with the whole batch's count sum to its gradient; also cotangents."""
+    """K ragged microbatches with the whole batch's count sum to its gradient."""
     decoder, batch = tiny.gpt2(1, dtype="float64"), tiny.batch_of(6, pads=1)
     # equal shapes: rows 0-2 have more targets than rows 3-5
     parts = [tree.index(batch, slice(a, a + 3)) for a in (0, 3)]
     count = count_targets(batch)
     assert len({int(count_targets(p)) for p in parts}) == 2
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=QUICK)
     def run(params, batch, count):
         def loss(params):
             terms = loss_terms(forward(decoder, params, batch).logits, batch)
             return jnp.sum(terms) / count
 
-        return jax.grad(loss)(params), cotangents(decoder, params, batch, count=count)
+        return jax.grad(loss)(params)
 
     with jax.enable_x64(True):
         params = tiny.to64(tiny.params_of(decoder))
-        whole, taps = run(params, batch, count)
-        found = [run(params, part, count) for part in parts]
-        close(tree.add(found[0][0], found[1][0]), whole, 1e-12)
-        close(tree.concat([found[0][1], found[1][1]]), taps, 1e-12)
-        close(whole, gradient(decoder, params, batch), 1e-12)
+        whole = run(params, batch, count)
+        summed = tree.add(*(run(params, part, count) for part in parts))
+        close(summed, whole, 1e-12)
+        update = jax.jit(make_update(decoder, RULES["sgd"]), compiler_options=QUICK)
+        moved = update(init_state(RULES["sgd"], params), batch, 1.0)[0].params
+        close(tree.sub(params, moved), whole, 1e-12, size_of=params)
 
 
 def test_step_counts_updates():
     state = init_state(RULES["adam"], {"x": jnp.ones(2, jnp.bfloat16)})
     assert int(state.step) == 0 and state.opt_state.mu["x"].dtype == jnp.float32
     same(state.params, {"x": jnp.ones(2, jnp.bfloat16)})
-    assert LENGTH == 6

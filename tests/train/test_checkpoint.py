@@ -1,0 +1,145 @@
+"""Does an interrupted run go on as if nothing had happened?"""
+
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import small
+from small import KEY, RATE, STEPS
+from tiny import same
+
+from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
+from jaxfeat.train.loop import Run, Tracked
+from jaxfeat.types import UserError
+
+VALUE = {"x": jnp.arange(6.0).reshape(2, 3), "n": jnp.int32(7)}
+
+
+def bits(tree):
+    return [(np.asarray(x).dtype, np.asarray(x).tobytes()) for x in jax.tree.leaves(tree)]
+
+
+def shapes(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+def test_resumed_run(tmp_path):
+    """Two intervals at once, and with a save and a restore between: equal bit for bit.
+
+    Parameters, Adam's moments, component moments, ledger and step; types as they were.
+    """
+    half, _ = small.after(1)
+    whole, losses = small.after(2)
+    save_checkpoint(tmp_path, STEPS, half)
+    for like in (small.start(), shapes(half)):
+        back = restore_checkpoint(tmp_path, like)
+        assert bits(back) == bits(half)
+        assert jax.tree.structure(back) == jax.tree.structure(half)
+        assert isinstance(back, Run) and isinstance(back.tracked, Tracked)
+        assert isinstance(back.state.opt_state, optax.ScaleByAdamState)
+        assert back.state.step == back.state.opt_state.count == STEPS
+    end, last = small.interval()(back, KEY, jnp.float32(RATE))
+    assert bits(end) == bits(whole) and np.array_equal(last, losses[STEPS:])
+
+
+def test_last_two_are_kept(tmp_path):
+    """The last two by step; any kept one can be asked for; others are named in the message."""
+    for step in (1, 2, 10, 30):
+        path = save_checkpoint(tmp_path, step, VALUE | {"n": jnp.int32(step)})
+        assert path.is_dir()
+    assert saved_steps(tmp_path) == [10, 30] and len(list(tmp_path.iterdir())) == 2
+    assert int(restore_checkpoint(tmp_path, VALUE)["n"]) == 30
+    assert int(restore_checkpoint(tmp_path, VALUE, step=10)["n"]) == 10
+    with pytest.raises(UserError, match=r"no checkpoint of step 2 in .*; there are \[10, 30\]"):
+        restore_checkpoint(tmp_path, VALUE, step=2)
+    # a run that goes on from an earlier step keeps what it has just written
+    assert save_checkpoint(tmp_path, 20, VALUE).is_dir() and 20 in saved_steps(tmp_path)
+    assert save_checkpoint(tmp_path, 5, VALUE).is_dir() and 5 in saved_steps(tmp_path)
+
+
+def test_overwritten(tmp_path):
+    """The same step twice is the later value."""
+    save_checkpoint(tmp_path, 3, VALUE)
+    save_checkpoint(tmp_path, 3, VALUE | {"n": jnp.int32(8)})
+    assert int(restore_checkpoint(tmp_path, VALUE)["n"]) == 8
+
+
+def test_torn_folder_is_passed_over(tmp_path):
+    """What an interrupted save leaves is not a checkpoint."""
+    save_checkpoint(tmp_path, 4, VALUE)
+    whole = tmp_path / "step_00000004"
+    torn = tmp_path / "step_00000008.orbax-checkpoint-tmp"
+    shutil.copytree(whole, torn)
+    next(p for p in torn.iterdir() if p.is_file()).unlink()
+    (tmp_path / "step_notes.txt").write_text("words")
+    assert saved_steps(tmp_path) == [4]
+    same(restore_checkpoint(tmp_path, VALUE), VALUE)
+    save_checkpoint(tmp_path, 8, VALUE)
+    assert saved_steps(tmp_path) == [4, 8]
+
+
+def test_failed_save_leaves_the_last(tmp_path):
+    """A value that cannot be saved raises; the checkpoint before stands."""
+    save_checkpoint(tmp_path, 1, VALUE)
+    with pytest.raises(Exception, match=r".+"):
+        save_checkpoint(tmp_path, 2, {"x": np.array([object()])})
+    assert saved_steps(tmp_path) == [1]
+    same(restore_checkpoint(tmp_path, VALUE), VALUE)
+
+
+@pytest.mark.parametrize("kind", ["relative", "home", "spaced", "text"])
+def test_paths(tmp_path, monkeypatch, kind):
+    """Relative, `~` and spaced paths, as text or as a Path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = {
+        "relative": Path("runs/a"),
+        "home": "~/runs/a",
+        "spaced": tmp_path / "my runs" / "a",
+        "text": str(tmp_path / "runs"),
+    }[kind]
+    path = save_checkpoint(folder, 2, VALUE)
+    assert path.is_absolute() and path.is_relative_to(tmp_path) and path.is_dir()
+    assert saved_steps(folder) == [2]
+    same(restore_checkpoint(folder, VALUE), VALUE)
+
+
+def test_one_level_off(tmp_path):
+    """The message says which folder is meant."""
+    path = save_checkpoint(tmp_path / "run", 2, VALUE)
+    with pytest.raises(UserError, match=f"this is one checkpoint; give its folder {path.parent}"):
+        restore_checkpoint(path, VALUE)
+    with pytest.raises(UserError, match="its folders run hold some; give one of them"):
+        restore_checkpoint(tmp_path, VALUE)
+    for folder in (tmp_path / "absent", tmp_path / "run" / "step_00000009"):
+        with pytest.raises(UserError, match=f"no checkpoint in {folder}"):
+            restore_checkpoint(folder, VALUE)
+    assert saved_steps(tmp_path / "absent") == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        VALUE | {"x": jnp.zeros((3, 2))},
+        VALUE | {"y": jnp.zeros(1)},
+        {"n": jnp.int32(0)},
+        VALUE | {"x": jnp.zeros((2, 3), jnp.bfloat16)},
+    ],
+    ids=["shape", "more", "fewer", "dtype"],
+)
+def test_other_config(tmp_path, other):
+    """Arrays of another config are refused, never cast or cut."""
+    save_checkpoint(tmp_path, 2, VALUE)
+    with pytest.raises(UserError, match="belongs to another config"):
+        restore_checkpoint(tmp_path, other)
+
+
+def test_bfloat16(tmp_path):
+    """Narrow types come back as they were."""
+    value = {"x": jnp.arange(3, dtype=jnp.bfloat16), "key": jax.random.key_data(KEY)}
+    save_checkpoint(tmp_path, 0, value)
+    assert bits(restore_checkpoint(tmp_path, value)) == bits(value)
