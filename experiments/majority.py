@@ -219,7 +219,9 @@ def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
     """What a variant's ledger tracks; the memory that it is estimated to take is printed."""
     c = config
     plan, need = tracking_plan(c, variant.name)
-    print(f"{variant.name}: tracking {len(plan.nodes)} nodes, about {need / 1e9:.2g} GB", flush=True)
+    print(
+        f"{variant.name}: tracking {len(plan.nodes)} nodes, about {need / 1e9:.2g} GB", flush=True
+    )
     tracker = Tracker(
         make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
         min(EXAMPLES, c.held),

@@ -37,13 +37,15 @@ class LedgerSums(NamedTuple):
     """The running sums, on the device. Halves are the first and the second half of E.
 
     first `[n, E, D]`: residuals at the start. moved `[n, 3, E, D]`. cross `[2, n, 3, D, D]`: by
-    half. bar `[3, n, 3, D, D]`: by half, and of all of E (which is not their sum).
+    half. bar `[3, n, 3, D, D]`: by half, and of all of E (which is not their sum). sizes
+    `[n, 4]`: sums of `|G_c|` and of `|G|`.
     """
 
     first: Array
     moved: Array
     cross: Array
     bar: Array
+    sizes: Array
 
 
 def open_ledger(first: Array) -> LedgerSums:
@@ -58,6 +60,7 @@ def open_ledger(first: Array) -> LedgerSums:
         zeros(n, 3, examples, width),
         zeros(2, n, 3, width, width),
         zeros(3, n, 3, width, width),
+        zeros(n, 4),
     )
 
 
@@ -78,7 +81,8 @@ def add_movement(sums: LedgerSums, movement: Movement, mask: Array) -> LedgerSum
     )
     means = lambda y, out: jnp.einsum(f"hne,{out}", weight, y, precision="highest")
     bar = jnp.einsum("hnd,hncf->hncdf", means(x, "ned->hnd"), means(along, "nced->hncd"))
-    return LedgerSums(sums.first, sums.moved + along, sums.cross + cross, sums.bar + bar)
+    sizes = sums.sizes + movement.sizes.astype(x.dtype)
+    return LedgerSums(sums.first, sums.moved + along, sums.cross + cross, sums.bar + bar, sizes)
 
 
 def half_weights(mask: Array, dtype) -> Array:
@@ -93,7 +97,7 @@ class Ledger(NamedTuple):
     """A finished ledger, on the host: copies of the sums along a ladder of training steps.
 
     `steps[0]` is the start. Leading axis L of `resid` `[L, n, E, D]` and of the sums is the ladder;
-    `mask` is `[n, E]`; `moved`, `cross`, `bar` as in `LedgerSums`.
+    `mask` is `[n, E]`; `moved`, `cross`, `bar`, `sizes` as in `LedgerSums`.
     """
 
     nodes: tuple[Node, ...]
@@ -103,9 +107,11 @@ class Ledger(NamedTuple):
     moved: np.ndarray
     cross: np.ndarray
     bar: np.ndarray
+    sizes: np.ndarray
 
 
-SUMS = ("moved", "cross", "bar")
+FLAG_CANCELLATION = 10.0  # |G_c| / |G|
+SUMS = ("moved", "cross", "bar", "sizes")
 
 
 def make_ledger(
@@ -117,7 +123,8 @@ def make_ledger(
     """A ledger out of copies made at each step of the ladder.
 
     Args:
-        copies: for each step, `resid` at the nodes then and `moved`, `cross`, `bar` so far.
+        copies: for each step, `resid` at the nodes then and `moved`, `cross`, `bar`, `sizes` so
+            far.
     """
     host = lambda name: np.stack([np.asarray(copy[name]) for copy in copies])
     pairs = tuple((int(k), int(i)) for k, i in nodes)
@@ -196,6 +203,17 @@ def influence(
     parts = np.einsum("nfd,ncde,nfe->cnf", w, whole, w, optimize=True)
     risk = lambda place: _risk(ledger, w, place, target, centred, half)
     return Influence(*parts, risk_start=risk(start), risk_stop=risk(stop), scale=risk(0))
+
+
+def cancellation(ledger: Ledger, *, start: int = 0, stop: int = -1) -> np.ndarray:
+    """`sum |G_c| / sum |G|` of direct, precached, shared between two ladder places, `[n, 3]`.
+
+    Above `FLAG_CANCELLATION` the components cancel far above the real step: read the plain gradient
+    steps beside them.
+    """
+    start, stop, _ = _places(ledger, start, stop, None)
+    sizes = _between(ledger.sizes, start, stop)
+    return sizes[:, :3] / np.maximum(sizes[:, 3:], np.finfo(float).tiny)
 
 
 def save_ledger(ledger: Ledger, path: str | os.PathLike) -> Path:

@@ -6,7 +6,7 @@ real one: `m_c <- b1 m_c + (1 - b1) g_c` and
 the three components sum to the change that the optimiser makes (arXiv 2603.14087, Def. 3.3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,8 +19,6 @@ from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.sweep import Parts
 from jaxfeat.nn.decoder import layer_of
 from jaxfeat.types import Array, Tree, UserError
-
-Pieces = list[tuple[Tree, Sequence[int]]]  # values of some rows, and where these stand
 
 
 class StepRule(NamedTuple):
@@ -113,25 +111,18 @@ def scale_parts(parts: Parts, scale: Tree) -> Parts:
 def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
     """Direct and precached parts as trees like the parameters, leading axis over the nodes."""
     rows = len(plan.rows)
-    place = lambda x, at: jnp.zeros((rows, *x.shape[1:]), x.dtype).at[np.array(at)].set(x)
-    put = lambda held, at: jax.tree.map(lambda x: place(x, at), held)
-    outer = [put(x, c.index) for x, c in zip(parts.outer, plan.chunks, strict=True)]
-    blocks = []
-    for b in range(_depth(params)):
-        like = layer_of(params["blocks"], b)
-        total = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
-        if b < plan.top:
-            at_end = plan.ending(b + 1)
-            pieces: Pieces = [(parts.ending[b], range(at_end.start, at_end.stop))]
-            for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
-                pieces.append((held, chunk.index[: plan.above(chunk, b + 1)]))
-            for held, at in pieces:
-                if len(at):
-                    total = tree.add(total, put(held, at))
-        blocks.append(total)
+    empty = lambda like: jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), like)
+    outer = empty(params["outer"])
+    blocks = [empty(layer_of(params["blocks"], b)) for b in range(_depth(params))]
+    for held, at, b in _pieces(parts, plan):
+        put = lambda total, x, at=at: total.at[np.array(at)].set(x)
+        if b is None:
+            outer = jax.tree.map(put, outer, held)
+        else:
+            blocks[b] = jax.tree.map(put, blocks[b], held)
     stacked = not isinstance(params["blocks"], tuple)
     made = jax.tree.map(lambda *x: jnp.stack(x, 1), *blocks) if stacked else tuple(blocks)
-    whole = {"outer": jax.tree.map(lambda *x: sum(x[1:], x[0]), *outer), "blocks": made}
+    whole = {"outer": outer, "blocks": made}
     index = row_index(plan)
 
     def component(c: int) -> Tree:
@@ -142,20 +133,54 @@ def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
     return component(0), component(1)
 
 
+def step_sizes(parts: Parts, plan: Plan, whole: Tree) -> Array:
+    """`|G_c|` of direct, precached and shared and `|G|` of the whole step, `[nodes, 4]`.
+
+    Where a component is far larger than the whole, components cancel.
+    """
+    rows = len(plan.rows)
+    square, along, paired = (jnp.zeros(rows) for _ in range(3))
+    for held, at, b in _pieces(parts, plan):
+        like = whole["outer"] if b is None else layer_of(whole["blocks"], b)
+        over = lambda x: jnp.sum(tree.widen(x), axis=tuple(range(1, x.ndim)))
+        for x, y in zip(jax.tree.leaves(held), jax.tree.leaves(like), strict=True):
+            where = np.array(at)
+            square = square.at[where].add(over(x * x))
+            along = along.at[where].add(over(x * y))
+            # a node's precached row follows its direct one
+            paired = paired.at[where].add(over(x * jnp.concatenate([x[1:], x[:1]])))
+    index = row_index(plan)
+    both = jnp.array(index[:, 1] >= 0)
+    direct, precached = index[:, 0], np.maximum(index[:, 1], 0)
+    total = tree.dot(whole, whole)
+    rest = total + square[direct] - 2 * along[direct]
+    rest += jnp.where(both, square[precached] - 2 * along[precached] + 2 * paired[direct], 0)
+    before = jnp.where(both, square[precached], 0)
+    sizes = (square[direct], before, rest, jnp.full(len(both), total))
+    return jnp.sqrt(jnp.maximum(jnp.stack(sizes, axis=1), 0))
+
+
 def squared_norms(parts: Parts, plan: Plan) -> Array:
     """`|G_c|^2` of every row, `[R]`."""
     total = jnp.zeros(len(plan.rows))
-    pieces: Pieces = [(x, c.index) for x, c in zip(parts.outer, plan.chunks, strict=True)]
-    for b in range(plan.top):
-        rows = plan.ending(b + 1)
-        pieces.append((parts.ending[b], range(rows.start, rows.stop)))
-        for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
-            pieces.append((held, chunk.index[: plan.above(chunk, b + 1)]))
-    for held, at in pieces:
+    for held, at, _ in _pieces(parts, plan):
         for x in jax.tree.leaves(held):
             squares = jnp.sum(jnp.square(tree.widen(x)), axis=tuple(range(1, x.ndim)))
             total = total.at[np.array(at)].add(squares.astype(total.dtype))
     return total
+
+
+def _pieces(parts: Parts, plan: Plan) -> Iterator[tuple[Tree, Sequence[int], int | None]]:
+    """Every held tree with the rows that it belongs to and its block (None for `outer`)."""
+    for held, chunk in zip(parts.outer, plan.chunks, strict=True):
+        yield held, chunk.index, None
+    for b in range(plan.top):
+        rows = plan.ending(b + 1)
+        if rows.stop > rows.start:
+            yield parts.ending[b], range(rows.start, rows.stop), b
+        for held, chunk in zip(parts.through[b], plan.chunks, strict=True):
+            if count := plan.above(chunk, b + 1):
+                yield held, chunk.index[:count], b
 
 
 def _depth(params: Tree) -> int:

@@ -32,11 +32,15 @@ from jaxfeat.types import Array, Batch, Split, Tree, UserError, check_nodes
 
 
 class Cotangents(NamedTuple):
-    """Gradients of the loss at every node of every example, `[B, N+1, T, D]`, and residuals."""
+    """Gradients of the loss at every node of every example, `[B, N+1, T, D]`, and residuals.
+
+    `gradient` is `grad L` with respect to the parameters, where it was asked for.
+    """
 
     total: Array
     direct: Array
     resid: Array
+    gradient: Tree | None = None
 
 
 def cotangents(
@@ -47,6 +51,7 @@ def cotangents(
     route=None,
     copies: Copies = None,
     count: Array | int | None = None,
+    gradient: bool = False,
 ) -> Cotangents:
     """`dL / dr[k, i]` at all nodes at once, in the whole graph and in each own column.
 
@@ -54,6 +59,7 @@ def cotangents(
         route: the graph that training uses; the direct part keeps its diagonal alone.
         count: the denominator of L; by default the number of real targets of this batch. Give
             the whole number to add up chunks of a batch.
+        gradient: give the parameters' gradient too, out of the same backward pass.
 
     Raises:
         UserError: a model that is not causal: there `r[k, i]` reaches `L_i` through other columns.
@@ -62,16 +68,17 @@ def cotangents(
     route = resolve(route, batch.token.shape[1])
     count = _denominator(batch, count)
 
-    def loss(taps, route):
+    def loss(taps, params, route):
         out = forward(decoder, params, batch, route=route, taps=taps, copies=copies)
         terms = loss_terms(out.logits, batch)
         return jnp.sum(terms) / count.astype(terms.dtype), out.resid
 
     like = jax.eval_shape(lambda p: forward(decoder, p, batch, copies=copies).resid, params)
     taps = jnp.zeros(like.shape, like.dtype)
-    total, resid = jax.grad(loss, has_aux=True)(taps, route)
-    direct, _ = jax.grad(loss, has_aux=True)(taps, own_column(route))
-    return Cotangents(total, direct, resid)
+    asked = (0, 1) if gradient else (0,)
+    (total, *whole), resid = jax.grad(loss, asked, has_aux=True)(taps, params, route)
+    direct, _ = jax.grad(loss, has_aux=True)(taps, params, own_column(route))
+    return Cotangents(total, direct, resid, *whole)
 
 
 def row_cotangents(found: Cotangents, plan: Plan) -> Array:
@@ -119,12 +126,13 @@ def split_gradient(
         nodes, layers=decoder.layers, length=length, chunks=chunks, at_once=at_once,
         precached=not isinstance(route, str),
     )  # fmt: skip
-    found = cotangents(decoder, params, batch, route=route, copies=copies, count=count)
+    found = cotangents(
+        decoder, params, batch, route=route, copies=copies, count=count, gradient=True
+    )
     view = View(decoder, params, batch, found.resid, route, copies)
     parts = pull(view, row_cotangents(found, plan), plan)
     direct, precached = spread(parts, plan, params)
-    whole = _gradient(decoder, params, batch, route, copies, count)
-    shared = jax.tree.map(lambda w, d, p: w[None] - d - p, whole, direct, precached)
+    shared = jax.tree.map(lambda w, d, p: w[None] - d - p, found.gradient, direct, precached)
     return Split(direct, precached, shared)
 
 
@@ -178,17 +186,6 @@ def check_causal(decoder: Decoder) -> None:
     """Refuse a model in which a position's own loss is reached through later columns."""
     if not decoder.causal:
         raise UserError("the gradient split needs a causal model; this one is bidirectional")
-
-
-def _gradient(decoder, params, batch, route, copies, count) -> Tree:
-    """`grad L`."""
-
-    def loss(params):
-        out = forward(decoder, params, batch, route=route, copies=copies)
-        terms = loss_terms(out.logits, batch)
-        return jnp.sum(terms) / _denominator(batch, count).astype(terms.dtype)
-
-    return jax.grad(loss)(params)
 
 
 def _denominator(batch: Batch, count: Array | int | None) -> Array:

@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat import tree
-from jaxfeat.grads.moments import StepRule, advance_moments, scale_parts, step_scale, zero_parts
+from jaxfeat.grads.moments import (
+    StepRule,
+    advance_moments,
+    scale_parts,
+    step_scale,
+    step_sizes,
+    zero_parts,
+)
 from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.split import cotangents, row_cotangents
 from jaxfeat.grads.sweep import Parts, View, pull, push
@@ -27,7 +34,9 @@ from jaxfeat.types import Array, Batch, Tree, UserError
 class Tracker(NamedTuple):
     """What is tracked and how.
 
-    `route` and `copies` are those of training. `ends` is "start" (movements along the steps are
+    `route` and `copies` are those of training. `also_sgd` adds the movements along the plain
+    gradient steps `lr g_c` on the same trajectory: Adam's component steps can cancel far above the
+    real step, theirs do not. `ends` is "start" (movements along the steps are
     taken at the window's start) or "both" (the mean of both ends: second order in the step).
     `examples_at_once` sequences of E are worked on together; memory grows with it, results do not
     depend on it.
@@ -40,32 +49,44 @@ class Tracker(NamedTuple):
     copies: Copies = None
     ends: str = "start"
     examples_at_once: int = 256
+    also_sgd: bool = False
 
 
 class Window(NamedTuple):
-    """The updates of a window: component moments, component steps so far, parameters before."""
+    """The updates of a window: component moments, component steps so far, parameters before.
+
+    `sgd` and `sgd_whole`: the components and the whole of the plain gradient steps, where asked.
+    """
 
     moments: Parts
     steps: Parts
     start: Tree
+    sgd: Parts | None = None
+    sgd_whole: Tree | None = None
 
 
 class Movement(NamedTuple):
     """What a window did at the nodes, on E.
 
     `before`, `after` `[nodes, E, D]`: residuals at both ends. `along` `[nodes, 3, E, D]`:
-    `rdot_c = J G_c` of direct, precached, shared; parameters move by -G.
+    `rdot_c = J G_c` of direct, precached, shared; parameters move by -G. `sizes` `[nodes, 4]`:
+    `|G_c|` and `|G|`. `sgd`: as `along`, for the plain gradient steps, where asked.
     """
 
     before: Array
     after: Array
     along: Array
+    sizes: Array
+    sgd: Array | None = None
 
 
 def start_window(tracker: Tracker, params: Tree, moments: Parts | None = None) -> Window:
     """A window that begins at these parameters, with moments carried over or zero."""
     zero = zero_parts(params, tracker.plan)
-    return Window(zero if moments is None else moments, zero, params)
+    window = Window(zero if moments is None else moments, zero, params)
+    if tracker.also_sgd:
+        window = window._replace(sgd=zero, sgd_whole=tree.zeros(params))
+    return window
 
 
 def advance(
@@ -81,10 +102,13 @@ def advance(
     Args:
         params: before the update. opt_state: after it. batch: what it was computed on.
     """
-    moments, step = component_steps(
-        tracker, window.moments, params, opt_state, batch, learning_rate
-    )
-    return Window(moments, tree.add(window.steps, step), window.start)
+    grads, whole = _component_gradients(tracker, params, batch)
+    moments, step = _steps(tracker, window.moments, grads, params, opt_state, learning_rate)
+    window = window._replace(moments=moments, steps=tree.add(window.steps, step))
+    if not tracker.also_sgd:
+        return window
+    grow = lambda total, g: jax.tree.map(lambda x, y: x + learning_rate * y, total, g)
+    return window._replace(sgd=grow(window.sgd, grads), sgd_whole=grow(window.sgd_whole, whole))
 
 
 def component_steps(
@@ -95,16 +119,27 @@ def component_steps(
     batch: Batch,
     learning_rate: Array,
 ) -> tuple[Parts, Parts]:
-    """The moments after one update and the steps `G_c` that it consists of."""
-    t = tracker
-    route = resolve(t.route, batch.token.shape[1])
+    """The moments after one update and the steps `G_c` that it consists of; as `advance`."""
+    grads, _ = _component_gradients(tracker, params, batch)
+    return _steps(tracker, moments, grads, params, opt_state, learning_rate)
+
+
+def _component_gradients(tracker: Tracker, params: Tree, batch: Batch) -> tuple[Parts, Tree | None]:
+    """Every row's gradient in the graph of training, and the whole one where SGD is asked for."""
+    t, route = tracker, resolve(tracker.route, batch.token.shape[1])
     with jax.default_matmul_precision("highest"):
-        found = cotangents(t.decoder, params, batch, route=route, copies=t.copies)
+        found = cotangents(
+            t.decoder, params, batch, route=route, copies=t.copies, gradient=t.also_sgd
+        )
         view = View(t.decoder, params, batch, found.resid, route, t.copies)
-        grads = pull(view, row_cotangents(found, t.plan), t.plan)
-        moments = advance_moments(t.rule, moments, grads)
-        scale = step_scale(t.rule, learning_rate, opt_state, params)
-        return moments, scale_parts(moments, scale)
+        return pull(view, row_cotangents(found, t.plan), t.plan), found.gradient
+
+
+def _steps(tracker, moments, grads, params, opt_state, learning_rate) -> tuple[Parts, Parts]:
+    """Moments and steps out of the rows' gradients."""
+    moments = advance_moments(tracker.rule, moments, grads)
+    scale = step_scale(tracker.rule, learning_rate, opt_state, params)
+    return moments, scale_parts(moments, scale)
 
 
 def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Movement:
@@ -123,37 +158,45 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
     if count % size:
         raise UserError(f"examples_at_once: {size} does not divide the {count} sequences of E")
     parts = jax.tree.map(lambda x: x.reshape(count // size, size, *x.shape[1:]), held)
+    steps = [(window.steps, whole)]
+    if window.sgd is not None:
+        steps.append((window.sgd, window.sgd_whole))
 
-    def part(held: Batch) -> Movement:
+    def part(held: Batch) -> tuple[Array, Array, list[Array]]:
         with jax.default_matmul_precision("highest"):
-            here = _movement(tracker, window.start, window.steps, whole, held)
-            after = at_nodes(_resid(tracker, params, held), tracker.plan.nodes)
+            before, along = _along(tracker, window.start, steps, held)
+            after = node_resid(tracker, params, held)
             if tracker.ends == "both":
-                there = _movement(tracker, params, window.steps, whole, held)
-                here = here._replace(along=(here.along + there.along) / 2)
-            return here._replace(after=after)
+                _, there = _along(tracker, params, steps, held)
+                along = [(a + b) / 2 for a, b in zip(along, there, strict=True)]
+            return before, after, along
 
     if count == size:
-        return part(held)
-    found = jax.lax.map(part, parts)
-    join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], count, x.shape[-1])
-    return jax.tree.map(join, found)
+        before, after, along = part(held)
+    else:
+        join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], count, x.shape[-1])
+        before, after, along = jax.tree.map(join, jax.lax.map(part, parts))
+    sizes = step_sizes(window.steps, tracker.plan, whole)
+    return Movement(before, after, along[0], sizes, *along[1:])
 
 
-def _movement(tracker: Tracker, params: Tree, steps: Parts, whole: Tree, held: Batch) -> Movement:
-    """The movements at one end of the window, in the full graph there."""
+def _along(
+    tracker: Tracker, params: Tree, steps: list[tuple[Parts, Tree]], held: Batch
+) -> tuple[Array, list[Array]]:
+    """Residuals at the nodes and the movements along each set of steps, in the full graph."""
     plan = tracker.plan
-    resid, moved = jax.jvp(lambda p: _resid(tracker, p, held), (params,), (whole,))
+    resid, move = jax.linearize(lambda p: _resid(tracker, p, held), params)
     view = View(tracker.decoder, params, held, resid, None, tracker.copies)
-    rows = push(view, steps, plan)
     index = row_index(plan)
-    direct = rows[index[:, 0]]
     missing = jnp.array(index[:, 1] < 0)[:, None, None]
-    precached = jnp.where(missing, 0, rows[np.maximum(index[:, 1], 0)])
-    full = at_nodes(moved, plan.nodes)
-    along = jnp.stack([direct, precached, full - direct - precached], axis=1)
-    before = at_nodes(resid, plan.nodes)
-    return Movement(before, before, along)
+    along = []
+    for parts, whole in steps:
+        rows = push(view, parts, plan)
+        direct = rows[index[:, 0]]
+        precached = jnp.where(missing, 0, rows[np.maximum(index[:, 1], 0)])
+        full = at_nodes(move(whole), plan.nodes)
+        along.append(jnp.stack([direct, precached, full - direct - precached], axis=1))
+    return at_nodes(resid, plan.nodes), along
 
 
 def _resid(tracker: Tracker, params: Tree, held: Batch) -> Array:

@@ -24,11 +24,15 @@ Sample = Callable[[Array], Batch]  # a key to a batch
 
 
 class Tracked(NamedTuple):
-    """What tracking carries along: component moments, ledger sums, tallies (or None)."""
+    """What tracking carries along: component moments, ledger sums, tallies (or None).
+
+    `sgd`: the ledger of the plain gradient steps on the same trajectory, where asked.
+    """
 
     moments: Parts
     sums: LedgerSums
     tally: Tally | None = None
+    sgd: LedgerSums | None = None
 
 
 class Run(NamedTuple):
@@ -68,7 +72,9 @@ def start_tracking(params: Tree, watch: Watch, tally_of=None) -> Tracked:
     """Tracking that begins at these parameters; `tally_of` as in `start_run`."""
     first = node_resid(watch.tracker, params, watch.held)
     moments = start_window(watch.tracker, params).moments
-    return Tracked(moments, open_ledger(first), None if tally_of is None else tally_of(first))
+    sgd = open_ledger(first) if watch.tracker.also_sgd else None
+    tally = None if tally_of is None else tally_of(first)
+    return Tracked(moments, open_ledger(first), tally, sgd)
 
 
 def make_interval(
@@ -162,7 +168,10 @@ def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked
     positions = jnp.array([i for _, i in watch.tracker.plan.nodes])
     mask = watch.held.mask[:, positions].T
     tally = None if tracked.tally is None else add_to_tally(tracked.tally, movement)
-    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally)
+    sgd = tracked.sgd
+    if sgd is not None:
+        sgd = add_movement(sgd, movement._replace(along=movement.sgd), mask)
+    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, sgd)
 
 
 def train(

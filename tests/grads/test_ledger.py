@@ -210,7 +210,7 @@ def synthetic(garbage=0.0):
     for _ in range(3):
         before, after = rng.standard_normal((2, 1, 8, 3)) + off
         along = rng.standard_normal((1, 3, 8, 3)) + off[:, None]
-        movement = Movement(*map(jnp.asarray, (before, after, along)))
+        movement = Movement(*map(jnp.asarray, (before, after, along, np.zeros((len(before), 4)))))
         sums = add_movement(sums, movement, jnp.asarray(mask))
         copies.append(copy_of(sums, movement.after))
     return make_ledger([(1, 4)], range(4), mask, copies)

@@ -108,7 +108,7 @@ def first_of(found: Trace):
 
 def copy_of(sums, resid):
     """What a step of the ladder keeps."""
-    return {"resid": resid, "moved": sums.moved, "cross": sums.cross, "bar": sums.bar}
+    return sums._asdict() | {"resid": resid}
 
 
 @functools.lru_cache
@@ -159,7 +159,7 @@ def two_run(found: Trace, w, goal, start, stop, *, centred=True, weight=None):
     keep = keep / keep.sum(1, keepdims=True)
     total = 0.0
     for movement in found.movements[start:stop]:
-        before, after, along = (np.asarray(x, np.float64) for x in movement)
+        before, after, along = (np.asarray(x, np.float64) for x in movement[:3])
         error = np.einsum("nfd,ned->nfe", w, (before + after) / 2 - goal)
         moved = np.einsum("nfd,nced->cnfe", w, along)
         mean = lambda x: np.einsum("...nfe,ne->...nf", x, keep)

@@ -102,7 +102,7 @@ def test_masks_and_tallies_taken_in():
     first = run.tracked.sums.first
     rng = np.random.default_rng(0)
     draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
-    movement = Movement(draw(2, 4, 8), draw(2, 4, 8), draw(2, 3, 4, 8))
+    movement = Movement(draw(2, 4, 8), draw(2, 4, 8), draw(2, 3, 4, 8), draw(2, 4))
     tally = open_tally(first, jnp.ones((2, 3, 8)))
     tracked = start_run(small.RULE, small.params(), watch, lambda r: open_tally(r, tally.w)).tracked
     assert tracked is not None and tracked.tally is not None
