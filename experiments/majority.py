@@ -23,7 +23,7 @@ from experiments import majority_report
 from jaxfeat.data import toy
 from jaxfeat.features.probe import explained_share, features_at, fit_probes, score_probes
 from jaxfeat.grads.budget import estimate_bytes, fit_plan
-from jaxfeat.grads.ledger import LedgerSums, load_ledger, make_ledger, save_ledger
+from jaxfeat.grads.ledger import SUMS, Ledger, load_ledger, make_ledger, save_ledger
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.track import Tracker, node_resid
@@ -79,8 +79,10 @@ class Config:
     """Updates between the ledger's movements."""
     first: int = 2
     """First position with a ledger; positions from here on at every layer from 1."""
-    ends: str = "start"
+    ends: str = "both"
     """Where movements are linearised: "start" of a stride or "both" ends."""
+    also_sgd: bool = True
+    """Keep the ledger of plain gradient steps on the same trajectory beside Adam's."""
     ladder: int = 4
     """Copies of the ledger over the run, for influence over time."""
     log_every: int = 50
@@ -109,7 +111,7 @@ PRESETS = {
     ),
     "quick": Config(),
     "paper": Config(
-        width=128, batch=256, steps=3000, seeds=10, held=1024, stride=1, ends="both",
+        width=128, batch=256, steps=3000, seeds=10, held=1024, stride=1,
         log_every=100, ladder=6, tracked=("standard", "myopic", "untied", "both"),
         chunks=4, at_once=1,
     ),
@@ -193,7 +195,7 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
     with cli.progress(steps // config.log_every, "train") as tick:
         for name in config.variants:
             train_variant(config, name, workdir, tick)
-    return majority_report.write(config, workdir)
+    return majority_report.write(read(config, workdir), workdir)
 
 
 def tracking_plan(config: Config, name: str):
@@ -224,7 +226,7 @@ def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
     )
     tracker = Tracker(
         make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
-        min(EXAMPLES, c.held),
+        min(EXAMPLES, c.held), c.also_sgd,
     )  # fmt: skip
     return Watch(tracker, held, c.stride)
 
@@ -325,29 +327,55 @@ def _snapshots(workdir: Path, name: str) -> Path:
     return workdir / "checkpoints" / f"{name}-ledger"
 
 
-def _save_snapshot(path: Path, watch: Watch, params: Tree, sums: LedgerSums) -> None:
-    """A copy of all seeds' ledger sums and of the residuals now."""
+def _save_snapshot(place: Path, step: int, run: Run, watch: Watch) -> None:
+    """A copy of all seeds' ledger sums and of the residuals at this step."""
     resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
-    arrays = {"resid": resid(params), "moved": sums.moved, "cross": sums.cross, "bar": sums.bar}
-    _save_arrays(path, arrays)
+    arrays = {"resid": resid(run.state.params)} | run.tracked.sums._asdict()
+    if run.tracked.sgd is not None:
+        arrays |= {f"sgd_{name}": x for name, x in run.tracked.sgd._asdict().items()}
+    _save_arrays(place / f"{step}.npz", arrays)
 
 
 def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
-    """One ledger a seed out of the copies."""
+    """One ledger a seed (and kind of step) out of the copies."""
     place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
     copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
     mask = np.ones((len(nodes), config.held), bool)
     (workdir / "ledger").mkdir(exist_ok=True)
-    for s in range(config.seeds):
-        pick = lambda copy, s=s: {n: copy[n][s] for n in copy}
-        mine = [pick(copy) for copy in copies]
-        ledger = make_ledger(nodes, ladder, mask, mine)
-        save_ledger(ledger, workdir / "ledger" / f"{name}-{s}.npz")
+    for kind in ("adam", "sgd") if config.also_sgd else ("adam",):
+        before = "sgd_" if kind == "sgd" else ""
+        for s in range(config.seeds):
+            mine = [
+                {"resid": copy["resid"][s]} | {n: copy[before + n][s] for n in SUMS}
+                for copy in copies
+            ]
+            ledger = make_ledger(nodes, ladder, mask, mine)
+            save_ledger(ledger, workdir / "ledger" / f"{name}-{kind}-{s}.npz")
 
 
-def load_ledgers(config: Config, workdir: Path, name: str) -> list:
-    """The ledgers of a variant's seeds."""
-    return [load_ledger(workdir / "ledger" / f"{name}-{s}.npz") for s in range(config.seeds)]
+def load_ledgers(config: Config, workdir: Path, name: str, kind: str = "adam") -> list[Ledger]:
+    """The ledgers of a variant's seeds, of Adam's steps or of plain gradient steps ("sgd")."""
+    place = workdir / "ledger"
+    return [load_ledger(place / f"{name}-{kind}-{s}.npz") for s in range(config.seeds)]
+
+
+def read(config: Config, workdir: Path) -> majority_report.Found:
+    """The numbers that training left in the result folder."""
+    probes = {}
+    for name in config.variants:
+        with np.load(workdir / "variants" / f"{name}.npz", allow_pickle=False) as z:
+            probes[name] = {key: z[key] for key in z.files if not key.startswith("untrained_")}
+            before = {k.removeprefix("untrained_"): z[k] for k in z.files if "untrained_" in k}
+        if before:
+            probes["untrained"] = before
+    ledgers, sgd = (
+        {name: load_ledgers(config, workdir, name, kind) for name in config.tracked}
+        if kind == "adam" or config.also_sgd
+        else {}
+        for kind in ("adam", "sgd")
+    )
+    metrics = folder.read_metrics(workdir)
+    return majority_report.Found(config, probed_nodes(config), probes, metrics, ledgers, sgd)
 
 
 def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:

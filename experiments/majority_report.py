@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import majority
 from jaxfeat import stats
 from jaxfeat.data import toy
-from jaxfeat.grads.ledger import Ledger, influence
+from jaxfeat.grads.ledger import FLAG_CANCELLATION, Ledger, cancellation, influence
 from jaxfeat.io.parquet import write_table
 from jaxfeat.report import figures, page, tables
 from jaxfeat.run import cli, folder
+from jaxfeat.types import Node
 
 LEARNED = 0.95  # first-output accuracy from which the standard model has learned the task
 PARTS = ("direct", "precached", "shared", "remainder")
@@ -22,31 +22,41 @@ PROBES = (
 )
 INFLUENCE = (
     "Influence of each part of the updates on the probes' features by position, over R(theta_0), "
-    "centred, mean over seeds (standard variant). The remainder is what the sum of the parts "
-    "leaves of the fall of R."
+    "centred (the layer's mean R(theta_0)), mean over seeds. The remainder is what the sum of the "
+    "parts leaves of the fall of R."
+)
+PLAIN = (
+    "The same for plain gradient steps on the same trajectory, as shares of the layer's combined "
+    "influence: Adam's component steps can cancel far above the real step, these do not."
 )
 OVER_TIME = (
     "The same summed over input positions, cumulated over training; bands are 95 % t intervals "
     "over seeds."
 )
 TRAINING = (
-    "Held-out loss and first-output accuracy over training; dashed lines are the Bayes floor of "
+    "Held-out loss and first-output accuracy over training; grey: the Bayes floor of "
     "the loss and the best blind guess."
 )
 
 
 class Found(NamedTuple):
-    """A run's numbers: probe results by variant, metric lines, ledgers by variant and seed."""
+    """A run's numbers: probe results by variant, metric lines, ledgers by variant and seed.
+
+    `nodes` are the probed nodes, the axis of every probe array after the seeds. `ledgers` are of
+    Adam's steps, `sgd` of plain gradient steps on the same trajectories.
+    """
 
     config: Any
+    nodes: list[Node]
     probes: dict[str, dict[str, np.ndarray]]
     metrics: list[dict[str, Any]]
     ledgers: dict[str, list[Ledger]]
+    sgd: dict[str, list[Ledger]]
 
 
-def write(config, workdir: Path) -> dict[str, Any]:
+def write(found: Found, workdir: Path) -> dict[str, Any]:
     """Write every table and figure and `report.html`; the main numbers as a dict."""
-    found = read(config, workdir)
+    config = found.config
     floors = toy.bayes_floors(config.task)
     write_tables(found, workdir)
     pictures = draw(found, floors, workdir)
@@ -76,22 +86,9 @@ def write(config, workdir: Path) -> dict[str, Any]:
     return result
 
 
-def read(config, workdir: Path) -> Found:
-    """The numbers that training left in the result folder."""
-    probes = {}
-    for name in config.variants:
-        with np.load(workdir / "variants" / f"{name}.npz", allow_pickle=False) as z:
-            probes[name] = {key: z[key] for key in z.files if not key.startswith("untrained_")}
-            before = {k.removeprefix("untrained_"): z[k] for k in z.files if "untrained_" in k}
-        if before:
-            probes["untrained"] = before
-    ledgers = {name: majority.load_ledgers(config, workdir, name) for name in config.tracked}
-    return Found(config, probes, folder.read_metrics(workdir), ledgers)
-
-
 def input_stage(found: Found, name: str, key: str = "r") -> np.ndarray:
     """Mean probe quality over layers >= 1 and input positions from 2 on, by seed `[S]`."""
-    nodes = majority.probed_nodes(found.config)
+    nodes = found.nodes
     here = [n for n, (k, i) in enumerate(nodes) if k >= 1 and 2 <= i < found.config.task.inputs]
     return np.nanmean(found.probes[name][key][:, here], axis=(1, 2))
 
@@ -144,25 +141,34 @@ def _against(found: Found, name: str, base: np.ndarray) -> str:
     return f"{name.capitalize()} is {kind} the untrained model ({told})."
 
 
-def shares(found: Found, name: str, *, start: int = 0, stop: int = -1) -> dict[str, np.ndarray]:
-    """Influence of each part over R(theta_0), summed over features, `[S, nodes]`."""
-    c = found.config
-    nodes = {node: n for n, node in enumerate(majority.probed_nodes(c))}
+def sums(found: Found, name: str, *, stop: int = -1, sgd: bool = False) -> dict[str, np.ndarray]:
+    """Influence of each part up to a ladder place, summed over features, `[S, nodes]`; `scale`."""
+    nodes = {node: n for n, node in enumerate(found.nodes)}
     rows = []
-    for s, ledger in enumerate(found.ledgers[name]):
+    for s, ledger in enumerate((found.sgd if sgd else found.ledgers)[name]):
         w = found.probes[name]["coef"][s, [nodes[node] for node in ledger.nodes]]
-        told = influence(ledger, w, start=start, stop=stop, target=-1)
-        scale = told.scale.sum(axis=1)
-        parts = {p: getattr(told, p).sum(axis=1) / scale for p in (*PARTS, "combined", "fall")}
-        rows.append(parts)
+        told = influence(ledger, w, stop=stop, target=-1)
+        names = (*PARTS, "combined", "fall", "scale")
+        rows.append({part: getattr(told, part).sum(axis=1) for part in names})
     return {part: np.stack([row[part] for row in rows]) for part in rows[0]}
+
+
+def share(told: dict[str, np.ndarray], part: str, here: np.ndarray, over: str = "scale"):
+    """A part over R(theta_0), both summed over nodes, by seed `[S]`."""
+    return told[part][:, here].sum(axis=1) / told[over][:, here].sum(axis=1)
+
+
+def places(found: Found, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The tracked nodes `[nodes, 2]`, and which of them lie in the input stage."""
+    nodes = np.array(found.ledgers[name][0].nodes)
+    return nodes, nodes[:, 1] < found.config.task.inputs
 
 
 def write_tables(found: Found, workdir: Path) -> None:
     """Probe quality and influence, every number by seed, node and feature."""
     c = found.config
     names = toy.feature_names(c.task)
-    nodes = majority.probed_nodes(c)
+    nodes = found.nodes
     rows: dict[str, list] = {k: [] for k in ("variant", "seed", "layer", "position", "feature")}
     values: dict[str, list] = {k: [] for k in ("r", "mse", "r_gcv")}
     for variant, probes in found.probes.items():
@@ -212,6 +218,7 @@ def draw(found: Found, floors: dict[str, Any], workdir: Path) -> list[page.Pictu
     made = [
         (_probe_figure, "probes", PROBES.format(output=found.config.task.inputs + 1)),
         (_influence_figure, "influence", INFLUENCE),
+        *([(_sgd_figure, "influence_plain_steps", PLAIN)] if found.sgd else []),
         (_time_figure, "influence_over_time", OVER_TIME),
         (lambda f: _loss_figure(f, floors), "training", TRAINING),
     ]
@@ -236,7 +243,7 @@ def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _probe_figure(found: Found):
     """Probe quality by position, a panel a layer."""
-    nodes = np.array(majority.probed_nodes(found.config))
+    nodes = np.array(found.nodes)
     panels = []
     for k in range(1, found.config.layers + 1):
         here = nodes[:, 0] == k
@@ -253,10 +260,11 @@ def _influence_figure(found: Found):
     """Shares by position, a panel a layer and variant."""
     panels = []
     for name in found.ledgers:
-        told, nodes = shares(found, name), np.array(found.ledgers[name][0].nodes)
+        told, (nodes, _) = sums(found, name), places(found, name)
         for k in range(1, found.config.layers + 1):
             here = nodes[:, 0] == k
-            parts = {p: told[p][:, here].mean(axis=0) for p in PARTS}
+            scale = told["scale"][:, here].sum(axis=1, keepdims=True) / here.sum()
+            parts = {p: (told[p][:, here] / scale).mean(axis=0) for p in PARTS}
             title = f"{name}, after block {k}"
             panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
     figure = figures.stacked_bars(
@@ -265,18 +273,35 @@ def _influence_figure(found: Found):
     return figure, panels
 
 
+def _sgd_figure(found: Found):
+    """What plain gradient steps would have built, by position, as shares of the layer's whole."""
+    panels = []
+    for name in found.sgd:
+        told, (nodes, _) = sums(found, name, sgd=True), places(found, name)
+        for k in range(1, found.config.layers + 1):
+            here = nodes[:, 0] == k
+            whole = np.abs(told["combined"][:, here].sum(axis=1, keepdims=True))
+            parts = {p: (told[p][:, here] / whole).mean(axis=0) for p in PARTS[:3]}
+            title = f"{name}, after block {k}"
+            panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
+    figure = figures.stacked_bars(
+        panels, x_label="position", y_label="share of the layer's influence", total="combined",
+        columns=2,
+    )  # fmt: skip
+    return figure, panels
+
+
 def _time_figure(found: Found):
     """Cumulated shares over the input stage, a panel a layer and variant."""
     panels = []
     for name, ledgers in found.ledgers.items():
-        nodes, steps = np.array(ledgers[0].nodes), ledgers[0].steps
-        inside = nodes[:, 1] < found.config.task.inputs
-        series = [shares(found, name, start=0, stop=p) for p in range(len(steps))]
+        (nodes, inside), steps = places(found, name), ledgers[0].steps
+        series = [sums(found, name, stop=p) for p in range(len(steps))]
         for k in range(1, found.config.layers + 1):
             here = inside & (nodes[:, 0] == k)
             lines = []
             for part in PARTS:
-                values = np.stack([told[part][:, here].mean(axis=1) for told in series], axis=1)
+                values = np.stack([share(told, part, here) for told in series], axis=1)
                 lines.append(figures.Line(part, steps, *_band(values)))
             panels.append(figures.LinePanel(f"{name}, after block {k}", lines))
     figure = figures.line_panels(
@@ -287,25 +312,22 @@ def _time_figure(found: Found):
 
 def _loss_figure(found: Found, floors: dict[str, Any]):
     """Loss and accuracy over training by variant."""
+    least, guess = np.mean(floors["per_position"]), floors["first_output_chance"]["blind"]
     kinds = [
-        ("held-out loss", "held_out_loss", "nats", float(np.mean(floors["per_position"]))),
-        (
-            "first output legal",
-            "first_output_legal",
-            "share",
-            floors["first_output_chance"]["blind"],
-        ),
+        ("held-out loss", "held_out_loss", "nats", "Bayes floor", least),
+        ("first output legal", "first_output_legal", "share", "best blind guess", guess),
     ]
     panels = []
-    for title, key, label, floor in kinds:
+    for title, key, unit, reference, level in kinds:
         lines = []
         for name in found.config.variants:
             mine = [m for m in found.metrics if m["variant"] == name]
-            steps = [m["step"] for m in mine]
             values = np.array([m[key] for m in mine]).T
-            lines.append(figures.Line(name, steps, *_band(values)))
-        lines.append(figures.Line("floor", steps, np.full(len(steps), floor), color="#777777"))
-        panels.append(figures.LinePanel(title, lines, label))
+            lines.append(figures.Line(name, [m["step"] for m in mine], *_band(values)))
+        steps = lines[0].x
+        color = "#777777" if title == "held-out loss" else "#AAAAAA"
+        lines.append(figures.Line(reference, steps, np.full(len(steps), level), color=color))
+        panels.append(figures.LinePanel(title, lines, unit))
     figure = figures.line_panels(panels, x_label="updates", y_label="", share_y=False, columns=2)
     return figure, panels
 
@@ -329,26 +351,35 @@ def _triple(interval: stats.Interval) -> tuple[float, float, float]:
 
 
 def _ledger_tables(found: Found) -> list[tables.Table]:
-    """Shares at the input stage by layer, with the remainder's flag."""
+    """Shares at the input stage by layer, with the flags on remainder and cancellation."""
     made = []
     for name, ledgers in found.ledgers.items():
-        told, nodes = shares(found, name), np.array(ledgers[0].nodes)
+        told, (nodes, inside) = sums(found, name), places(found, name)
+        plain = sums(found, name, sgd=True) if found.sgd else None
+        sizes = np.stack([cancellation(ledger) for ledger in ledgers])
         rows = []
         for k in range(1, found.config.layers + 1):
-            here = (nodes[:, 0] == k) & (nodes[:, 1] < found.config.task.inputs)
-            bands = [_band(told[p][:, here].mean(axis=1)) for p in (*PARTS, "fall")]
-            flagged = np.abs(told["remainder"]) > 0.05 * np.abs(told["fall"])
-            cells = [tables.format_interval(*band) for band in bands]
-            rows.append((k, *cells, f"{flagged[:, here].mean():.0%}"))
-        made.append(
-            tables.Table(
-                f"Influence over R(theta_0) at the input stage, {name} "
-                "(95 % t interval over seeds)",
-                ("layer", *PARTS, "fall of R", "nodes with a remainder above 5 %"),
-                rows,
-            )
-        )
+            here = inside & (nodes[:, 0] == k)
+            cells = [_told(share(told, part, here)) for part in (*PARTS, "fall")]
+            missed = np.abs(told["remainder"][:, here]) > 0.05 * np.abs(told["fall"][:, here])
+            large = sizes[:, here].max(axis=-1)
+            cells += [f"{missed.mean():.0%}", f"{np.median(large):.1f}"]
+            cells += [f"{(large > FLAG_CANCELLATION).mean():.0%}"]
+            if plain is not None:
+                cells += [_told(share(plain, part, here, "combined")) for part in PARTS[:3]]
+            rows.append((k, *cells))
+        columns = ("layer", *PARTS, "fall of R", "nodes with remainder > 5 %")
+        columns += ("largest |G_c|/|G| (median)", "nodes with |G_c|/|G| > 10")
+        if plain is not None:
+            columns += tuple(f"{part}, plain gradient steps (of combined)" for part in PARTS[:3])
+        title = f"Influence over R(theta_0) at the input stage, {name} (95 % t interval over seeds)"
+        made.append(tables.Table(title, columns, rows))
     return made
+
+
+def _told(values: np.ndarray) -> str:
+    """Mean and 95 % t interval over seeds."""
+    return tables.format_interval(*(float(x) for x in _band(values)))
 
 
 def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str:
@@ -361,12 +392,21 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
         *(f"{claim.name}: {claim.verdict}." for claim in claims),
     ]
     if "standard" in found.ledgers:
-        told, nodes = shares(found, "standard"), np.array(found.ledgers["standard"][0].nodes)
-        here = nodes[:, 1] < found.config.task.inputs
-        part = {p: told[p][:, here].mean() for p in PARTS}
+        told, (_, inside) = sums(found, "standard"), places(found, "standard")
+        part = {p: share(told, p, inside).mean() for p in PARTS}
         words.append(
-            "Of what the standard model's features were built from at the input stage, direct made "
-            f"{part['direct']:.0%}, precached {part['precached']:.0%} and shared "
-            f"{part['shared']:.0%} of R(theta_0); {part['remainder']:.0%} is the remainder."
+            "At the input stage the updates' direct part built "
+            f"{part['direct']:.0%} of R(theta_0) of the standard model's features, the precached "
+            f"part {part['precached']:.0%} and the shared part {part['shared']:.0%}; "
+            f"{part['remainder']:.0%} is the remainder."
         )
+        if found.sgd:
+            plain = sums(found, "standard", sgd=True)
+            part = {p: share(plain, p, inside, "combined").mean() for p in PARTS[:3]}
+            words.append(
+                "Adam scales each part by the whole gradient's size, so that parts can cancel "
+                "above the real step; plain gradient steps on the same trajectory split as "
+                f"direct {part['direct']:.0%}, precached {part['precached']:.0%}, "
+                f"shared {part['shared']:.0%}."
+            )
     return " ".join(words)

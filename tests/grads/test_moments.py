@@ -56,49 +56,49 @@ class Seen(NamedTuple):
 
 
 @functools.lru_cache
-def program(copies):
-    """One update under both rules, on a route that is an argument."""
-    plan = make_plan(NODES, layers=1, length=LENGTH, chunks=1, at_once=9)
+def program(copies, name):
+    """One update under a rule, on a route that is an argument; its components by definition."""
+    plan, rule = make_plan(NODES, layers=1, length=LENGTH, chunks=1, at_once=9), RULES[name]
 
-    def run(states, moments, route, batch, parts):
-        found, news, kept = {}, {}, {}
-        for name, rule in RULES.items():
-            update = make_update(DECODER, rule, route=route, copies=copies)
-            before = states[name].params
-            news[name], _ = update(states[name], batch, jnp.array(RATE))
-            tracker = Tracker(DECODER, plan, rule, route, copies)
-            opt = news[name].opt_state
-            kept[name], steps = component_steps(
-                tracker, moments[name], before, opt, batch, jnp.array(RATE)
-            )
-            found[name] = Seen(
-                before, news[name].params, opt, parts[name],
-                spread(kept[name], plan, before), spread(steps, plan, before),
-                squared_norms(steps, plan), step_scale(rule, jnp.array(RATE), opt, before),
-            )  # fmt: skip
-        return news, kept, found
+    def run(state, moments, route, batch):
+        before, rate = state.params, jnp.array(RATE)
+        graph = {"route": route, "copies": copies}
+        new, _ = make_update(DECODER, rule, **graph)(state, batch, rate)
+        tracker = Tracker(DECODER, plan, rule, **graph)
+        kept, steps = component_steps(tracker, moments, before, new.opt_state, batch, rate)
+        both = jax.tree.map(lambda *x: jnp.stack(x), kept, steps)
+        both = jax.vmap(lambda x: spread(x, plan, before))(both)
+        return (
+            new,
+            kept,
+            Seen(
+                before=before,
+                after=new.params,
+                state=new.opt_state,
+                parts=split_by_definition(DECODER, before, batch, NODES, **graph),
+                moments=tree.index(both, 0),
+                steps=tree.index(both, 1),
+                norms=squared_norms(steps, plan),
+                scale=step_scale(rule, rate, new.opt_state, before),
+            ),
+        )
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
-    def define(params, route, batch):
-        return split_by_definition(DECODER, params, batch, NODES, route=route, copies=copies)
-
-    return plan, jax.jit(run, compiler_options=QUICK), define
+    return plan, jax.jit(run, compiler_options=QUICK)
 
 
 @functools.lru_cache
-def seen(variant):
+def seen(variant, name="adam"):
     """UPDATES updates of a variant."""
-    name, copies = VARIANTS[variant]
-    route = jnp.eye(LENGTH, dtype=bool) if name == "myopic" else jnp.ones((LENGTH,) * 2, bool)
+    route, copies = VARIANTS[variant]
+    route = jnp.eye(LENGTH, dtype=bool) if route == "myopic" else jnp.ones((LENGTH,) * 2, bool)
+    found = []
     with jax.enable_x64(True):
-        plan, run, define = program(copies)
+        plan, run = program(copies, name)
         params = tiny.to64(tiny.params_of(DECODER, copies=len(copies or ())))
-        states = {rule: init_state(RULES[rule], params) for rule in RULES}
-        moments, found = {rule: zero_parts(params, plan) for rule in RULES}, []
+        state, moments = init_state(RULES[name], params), zero_parts(params, plan)
         for t in range(UPDATES):
             batch = tiny.batch_of(3, pads=1, seed=t)
-            parts = {rule: define(states[rule].params, route, batch) for rule in RULES}
-            states, moments, here = run(states, moments, route, batch, parts)
+            state, moments, here = run(state, moments, route, batch)
             found.append(jax.tree.map(np.asarray, here))
     return plan, found
 
@@ -117,13 +117,11 @@ def minus(a, b):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_attributed_steps_are_the_update(variant):
+def test_adam(variant):
     """After each update: moments sum to Adam's mu, steps to the parameters' change."""
     rule, (_, found) = RULES["adam"], seen(variant)
-    nodes = range(len(NODES))
-    for t in range(UPDATES):
-        adam = found[t]["adam"]
-        history = [found[s]["adam"].parts for s in range(t + 1)]
+    for t, adam in enumerate(found):
+        history = [found[s].parts for s in range(t + 1)]
         moments = [adam_by_hand(rule, [p[c] for p in history]) for c in range(3)]
         first, second = 1 - rule.b1 ** (t + 1), 1 - rule.b2 ** (t + 1)
         scale = jax.tree.map(
@@ -132,7 +130,7 @@ def test_attributed_steps_are_the_update(variant):
         )
         close(adam.scale, scale, 1e-12)
         mu, change = adam.state.mu, minus(adam.before, adam.after)
-        for n in nodes:
+        for n in range(len(NODES)):
             parts = [tree.index(m, n) for m in moments]
             for c in range(2):
                 close(tree.index(adam.moments[c], n), parts[c], 1e-12, size_of=mu)
@@ -141,13 +139,18 @@ def test_attributed_steps_are_the_update(variant):
             total = jax.tree.map(lambda *x: sum(x), *parts)
             close(total, mu, 1e-12)
             close(jax.tree.map(np.multiply, total, scale), change, 1e-12)
-        sgd = found[t]["sgd"]
+
+
+@pytest.mark.parametrize("variant", ["tied", "myopic"])
+def test_sgd(variant):
+    """Each component's step is its gradient times the learning rate."""
+    for sgd in seen(variant, "sgd")[1]:
         change = minus(sgd.before, sgd.after)
-        for n in nodes:
+        for n in range(len(NODES)):
             parts = [tree.index(g, n) for g in sgd.parts]
             for c in range(2):
-                lr = jax.tree.map(lambda x: RATE * x, parts[c])
-                close(tree.index(sgd.steps[c], n), lr, 1e-12, size_of=change)
+                step = jax.tree.map(lambda x: RATE * x, parts[c])
+                close(tree.index(sgd.steps[c], n), step, 1e-12, size_of=change)
                 close(tree.index(sgd.moments[c], n), parts[c], 1e-12, size_of=change)
             close(jax.tree.map(lambda *x: RATE * sum(x), *parts), change, 1e-12)
 
@@ -156,24 +159,21 @@ def test_attributed_steps_are_the_update(variant):
 def test_norms(variant):
     """`squared_norms` of the rows are those of the spread trees; no row, no precached part."""
     plan, found = seen(variant)
-    for rule in RULES:
-        last = found[-1][rule]
-        for n, rows in enumerate(row_index(plan)):
-            for c, row in enumerate(rows):
-                squares = sum((x[n] ** 2).sum() for x in jax.tree.leaves(last.steps[c]))
-                if row < 0:
-                    assert squares == 0
-                else:
-                    np.testing.assert_allclose(last.norms[row], squares, rtol=1e-12)
+    for n, rows in enumerate(row_index(plan)):
+        for c, row in enumerate(rows):
+            squares = sum((x[n] ** 2).sum() for x in jax.tree.leaves(found[-1].steps[c]))
+            if row < 0:
+                assert squares == 0
+            else:
+                np.testing.assert_allclose(found[-1].norms[row], squares, rtol=1e-12)
 
 
-def test_myopic_has_no_precached():
+@pytest.mark.parametrize("variant", ["myopic", "both"])
+def test_myopic_has_no_precached(variant):
     """A route that is an array leaves rounding, the named one (`make_plan`) no row at all."""
-    for variant in ("myopic", "both"):
-        for rule in RULES:
-            last = seen(variant)[1][-1][rule]
-            size = max(np.abs(x).max() for x in jax.tree.leaves(last.moments[0]))
-            assert all(np.abs(x).max() < 1e-15 * size for x in jax.tree.leaves(last.moments[1]))
+    last = seen(variant)[1][-1]
+    size = max(np.abs(x).max() for x in jax.tree.leaves(last.moments[0]))
+    assert all(np.abs(x).max() < 1e-15 * size for x in jax.tree.leaves(last.moments[1]))
 
 
 def test_optimizers():

@@ -56,14 +56,14 @@ def batch_at(t):
 
 
 @functools.lru_cache
-def programs(dtype="float64", layers=2, chunks=2, at_once=1, examples_at_once=256, ends="both"):
+def programs(dtype="float64", layers=2):
     """Call inside `enable_x64` for float64."""
     decoder = tiny.gpt2(layers, dtype=dtype)
     nodes = [(k, i) for k, i in NODES if k <= layers]
     plan = make_plan(
-        nodes, layers=layers, length=tiny.LENGTH, chunks=chunks, at_once=at_once
+        nodes, layers=layers, length=tiny.LENGTH, chunks=2
     )  # fmt: skip
-    tracker = Tracker(decoder, plan, RULE, ends=ends, examples_at_once=examples_at_once)
+    tracker = Tracker(decoder, plan, RULE, ends="both")
     update, held = make_update(decoder, RULE), held_batch()
 
     def step(state, window, batch):
