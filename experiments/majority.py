@@ -33,7 +33,7 @@ from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import cli, folder
 from jaxfeat.train.checkpoint import saved_steps
-from jaxfeat.train.loop import Run, Watch, make_interval, over_seeds, start_run, train
+from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, start_run, train
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import make_update
 from jaxfeat.train.variants import VARIANTS, Variant, init_params, make_variant
@@ -268,8 +268,8 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
         }
         folder.append_metrics(workdir, line)
         if watch is not None and run.tracked is not None and step in ladder:
-            place = _snapshots(workdir, name) / f"{step}.npz"
-            _save_snapshot(place, watch, run.state.params, run.tracked.sums)
+            path = _snapshots(workdir, name) / f"{step}.npz"
+            _save_snapshot(path, watch, run.state.params, run.tracked)
         if step:
             tick(line["loss"], tokens=c.log_every * c.seeds * c.batch * length)
 
@@ -327,13 +327,13 @@ def _snapshots(workdir: Path, name: str) -> Path:
     return workdir / "checkpoints" / f"{name}-ledger"
 
 
-def _save_snapshot(place: Path, step: int, run: Run, watch: Watch) -> None:
+def _save_snapshot(path: Path, watch: Watch, params: Tree, tracked: Tracked) -> None:
     """A copy of all seeds' ledger sums and of the residuals at this step."""
     resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
-    arrays = {"resid": resid(run.state.params)} | run.tracked.sums._asdict()
-    if run.tracked.sgd is not None:
-        arrays |= {f"sgd_{name}": x for name, x in run.tracked.sgd._asdict().items()}
-    _save_arrays(place / f"{step}.npz", arrays)
+    arrays = {"resid": resid(params)} | tracked.sums._asdict()
+    if tracked.sgd is not None:
+        arrays |= {f"sgd_{name}": x for name, x in tracked.sgd._asdict().items()}
+    _save_arrays(path, arrays)
 
 
 def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:

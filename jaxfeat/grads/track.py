@@ -6,6 +6,7 @@ stream on a fixed set of sequences E. Both only read the model: the update itsel
 by the same program with and without tracking.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -161,15 +162,13 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
     steps = [(window.steps, whole)]
     if window.sgd is not None:
         steps.append((window.sgd, window.sgd_whole))
+    ends = [window.start] if tracker.ends == "start" else [window.start, params]
 
-    def part(held: Batch) -> tuple[Array, Array, list[Array]]:
+    def part(held: Batch) -> tuple[Array, Array, Array]:
         with jax.default_matmul_precision("highest"):
-            before, along = _along(tracker, window.start, steps, held)
-            after = node_resid(tracker, params, held)
-            if tracker.ends == "both":
-                _, there = _along(tracker, params, steps, held)
-                along = [(a + b) / 2 for a, b in zip(along, there, strict=True)]
-            return before, after, along
+            resid, along = _over_list(lambda p: _along(tracker, p, steps, held), ends)
+            after = resid[1] if len(ends) == 2 else node_resid(tracker, params, held)
+            return resid[0], after, jnp.mean(along, axis=0)
 
     if count == size:
         before, after, along = part(held)
@@ -177,26 +176,34 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
         join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], count, x.shape[-1])
         before, after, along = jax.tree.map(join, jax.lax.map(part, parts))
     sizes = step_sizes(window.steps, tracker.plan, whole)
-    return Movement(before, after, along[0], sizes, *along[1:])
+    return Movement(before, after, along[0], sizes, along[1] if len(steps) == 2 else None)
 
 
 def _along(
     tracker: Tracker, params: Tree, steps: list[tuple[Parts, Tree]], held: Batch
-) -> tuple[Array, list[Array]]:
-    """Residuals at the nodes and the movements along each set of steps, in the full graph."""
+) -> tuple[Array, Array]:
+    """Residuals `[n, E, D]` and movements along each set of steps `[sets, n, 3, E, D]`."""
     plan = tracker.plan
     resid, move = jax.linearize(lambda p: _resid(tracker, p, held), params)
     view = View(tracker.decoder, params, held, resid, None, tracker.copies)
     index = row_index(plan)
     missing = jnp.array(index[:, 1] < 0)[:, None, None]
-    along = []
-    for parts, whole in steps:
-        rows = push(view, parts, plan)
+
+    def one(step: tuple[Parts, Tree]) -> Array:
+        rows = push(view, step[0], plan)
         direct = rows[index[:, 0]]
         precached = jnp.where(missing, 0, rows[np.maximum(index[:, 1], 0)])
-        full = at_nodes(move(whole), plan.nodes)
-        along.append(jnp.stack([direct, precached, full - direct - precached], axis=1))
-    return at_nodes(resid, plan.nodes), along
+        full = at_nodes(move(step[1]), plan.nodes)
+        return jnp.stack([direct, precached, full - direct - precached], axis=1)
+
+    return at_nodes(resid, plan.nodes), _over_list(one, steps)
+
+
+def _over_list(fn: Callable[[Tree], Tree], values: list[Tree]) -> Tree:
+    """`fn` of each value, stacked: one compiled body however many there are."""
+    if len(values) == 1:
+        return jax.tree.map(lambda x: x[None], fn(values[0]))
+    return jax.lax.map(fn, jax.tree.map(lambda *x: jnp.stack(x), *values))
 
 
 def _resid(tracker: Tracker, params: Tree, held: Batch) -> Array:
