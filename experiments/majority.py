@@ -57,7 +57,7 @@ class Config:
     """Blocks N."""
     batch: int = 64
     """Sequences an update."""
-    steps: int = 600
+    steps: int = 500
     """Updates."""
     learning_rate: float = 1e-3
     """Of Adam."""
@@ -75,7 +75,7 @@ class Config:
     """Variants with a ledger."""
     held: int = 256
     """Held-out sequences of the ledger (at least 8 x width in earnest runs)."""
-    stride: int = 5
+    stride: int = 10
     """Updates between the ledger's movements."""
     first: int = 2
     """First position with a ledger; positions from here on at every layer from 1."""
@@ -83,7 +83,7 @@ class Config:
     """Where movements are linearised: "start" of a stride or "both" ends."""
     also_sgd: bool = True
     """Keep the ledger of plain gradient steps on the same trajectory beside Adam's."""
-    ladder: int = 4
+    ladder: int = 5
     """Copies of the ledger over the run, for influence over time."""
     log_every: int = 50
     """Updates between logs and checkpoints."""
@@ -95,7 +95,7 @@ class Config:
     """Ridge penalty of the claims' probes."""
     chunks: int = 2
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
-    at_once: int = 100
+    at_once: int = 8
     """Tracked rows batched into one product; only speed and memory depend on it."""
     memory_gb: float = 8.0
     """What tracking may take beyond training (GB); fewer rows are batched to keep to it."""

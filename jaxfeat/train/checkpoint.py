@@ -35,7 +35,9 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
         saver.save(path, _numbered(value), force=True)
     others = [old for old in saved_steps(folder) if old != step]
     for old in others[: max(len(others) + 1 - KEPT, 0)]:
-        shutil.rmtree(folder / f"{PREFIX}{old:08d}")
+        gone = folder / f"old_{old:08d}"  # a half-deleted one must not pass for whole
+        (folder / f"{PREFIX}{old:08d}").rename(gone)
+        shutil.rmtree(gone)
     return path
 
 
