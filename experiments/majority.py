@@ -10,6 +10,7 @@ untied reduced, both lowest at the input stage (paper, section 4; `quick` decide
 below standard).
 """
 
+import hashlib
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from jaxfeat.io.atomic import replacing
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import cli, folder
-from jaxfeat.train.checkpoint import saved_steps
+from jaxfeat.train.checkpoint import save_checkpoint, saved_steps
 from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, start_run, train
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import make_update
@@ -191,6 +192,9 @@ def probed_nodes(config: Config) -> list[tuple[int, int]]:
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:
     """Train every variant, probe, account and report; a variant that is done is not run again."""
+    held = draw(config, shared_key(config, HELD), config.held, "held_out")
+    digest = hashlib.sha256(np.asarray(held.token).tobytes()).hexdigest()
+    folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
     steps = config.steps * len(config.variants)
     with cli.progress(steps // config.log_every, "train") as tick:
         for name in config.variants:
@@ -293,7 +297,10 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
         worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 2)])
         results |= {"split_residual": worst}
     _save_arrays(done, results)
+    # what is left of training is its last state, without moments and sums
     shutil.rmtree(_snapshots(workdir, name), ignore_errors=True)
+    shutil.rmtree(checkpoints)
+    save_checkpoint(checkpoints, c.steps, Run(run.state))
 
 
 def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[str, np.ndarray]:
@@ -343,13 +350,14 @@ def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, 
     mask = np.ones((len(nodes), config.held), bool)
     (workdir / "ledger").mkdir(exist_ok=True)
     for kind in ("adam", "sgd") if config.also_sgd else ("adam",):
-        before = "sgd_" if kind == "sgd" else ""
+        before, kept = ("", ladder) if kind == "adam" else ("sgd_", [ladder[0], ladder[-1]])
         for s in range(config.seeds):
             mine = [
                 {"resid": copy["resid"][s]} | {n: copy[before + n][s] for n in SUMS}
-                for copy in copies
+                for step, copy in zip(ladder, copies, strict=True)
+                if step in kept
             ]
-            ledger = make_ledger(nodes, ladder, mask, mine)
+            ledger = make_ledger(nodes, kept, mask, mine)
             save_ledger(ledger, workdir / "ledger" / f"{name}-{kind}-{s}.npz")
 
 

@@ -26,8 +26,9 @@ INFLUENCE = (
     "parts leaves of the fall of R."
 )
 PLAIN = (
-    "The same for plain gradient steps on the same trajectory, as shares of the layer's combined "
-    "influence: Adam's component steps can cancel far above the real step, these do not."
+    "The same for plain gradient steps on the same trajectory, as shares of the sum of all "
+    "magnitudes in the layer (below 0: against the feature). Adam divides every component by the "
+    "whole gradient's size, so that its parts can cancel; these are the gradients themselves."
 )
 OVER_TIME = (
     "The same summed over input positions, cumulated over training; bands are 95 % t intervals "
@@ -153,9 +154,15 @@ def sums(found: Found, name: str, *, stop: int = -1, sgd: bool = False) -> dict[
     return {part: np.stack([row[part] for row in rows]) for part in rows[0]}
 
 
-def share(told: dict[str, np.ndarray], part: str, here: np.ndarray, over: str = "scale"):
+def share(told: dict[str, np.ndarray], part: str, here: np.ndarray) -> np.ndarray:
     """A part over R(theta_0), both summed over nodes, by seed `[S]`."""
-    return told[part][:, here].sum(axis=1) / told[over][:, here].sum(axis=1)
+    return told[part][:, here].sum(axis=1) / told["scale"][:, here].sum(axis=1)
+
+
+def signed_share(told: dict[str, np.ndarray], part: str, here: np.ndarray) -> np.ndarray:
+    """A component over the sum of all components' magnitudes, summed over nodes, `[S]`."""
+    whole = sum(np.abs(told[p][:, here].sum(axis=1)) for p in PARTS[:3])
+    return told[part][:, here].sum(axis=1) / whole
 
 
 def places(found: Found, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -280,12 +287,13 @@ def _sgd_figure(found: Found):
         told, (nodes, _) = sums(found, name, sgd=True), places(found, name)
         for k in range(1, found.config.layers + 1):
             here = nodes[:, 0] == k
-            whole = np.abs(told["combined"][:, here].sum(axis=1, keepdims=True))
+            whole = sum(np.abs(told[p][:, here]) for p in PARTS[:3])
+            whole = whole.sum(axis=1, keepdims=True)
             parts = {p: (told[p][:, here] / whole).mean(axis=0) for p in PARTS[:3]}
             title = f"{name}, after block {k}"
             panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
     figure = figures.stacked_bars(
-        panels, x_label="position", y_label="share of the layer's influence", total="combined",
+        panels, x_label="position", y_label="signed share of the layer", total="combined",
         columns=2,
     )  # fmt: skip
     return figure, panels
@@ -366,12 +374,12 @@ def _ledger_tables(found: Found) -> list[tables.Table]:
             cells += [f"{missed.mean():.0%}", f"{np.median(large):.1f}"]
             cells += [f"{(large > FLAG_CANCELLATION).mean():.0%}"]
             if plain is not None:
-                cells += [_told(share(plain, part, here, "combined")) for part in PARTS[:3]]
+                cells += [_told(signed_share(plain, part, here)) for part in PARTS[:3]]
             rows.append((k, *cells))
         columns = ("layer", *PARTS, "fall of R", "nodes with remainder > 5 %")
         columns += ("largest |G_c|/|G| (median)", "nodes with |G_c|/|G| > 10")
         if plain is not None:
-            columns += tuple(f"{part}, plain gradient steps (of combined)" for part in PARTS[:3])
+            columns += tuple(f"{part}, plain gradient steps (signed share)" for part in PARTS[:3])
         title = f"Influence over R(theta_0) at the input stage, {name} (95 % t interval over seeds)"
         made.append(tables.Table(title, columns, rows))
     return made
@@ -402,10 +410,11 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
         )
         if found.sgd:
             plain = sums(found, "standard", sgd=True)
-            part = {p: share(plain, p, inside, "combined").mean() for p in PARTS[:3]}
+            part = {p: signed_share(plain, p, inside).mean() for p in PARTS[:3]}
             words.append(
                 "Adam scales each part by the whole gradient's size, so that parts can cancel "
-                "above the real step; plain gradient steps on the same trajectory split as "
+                "above the real step; of plain gradient steps on the same trajectory the signed "
+                "shares (below 0: against the feature) are "
                 f"direct {part['direct']:.0%}, precached {part['precached']:.0%}, "
                 f"shared {part['shared']:.0%}."
             )
