@@ -114,7 +114,7 @@ PRESETS = {
     "paper": Config(
         width=128, batch=256, steps=3000, seeds=10, held=1024, stride=1,
         log_every=100, ladder=6, tracked=("standard", "myopic", "untied", "both"),
-        chunks=4, at_once=1,
+        chunks=3, at_once=1,
     ),
 }  # fmt: skip
 
