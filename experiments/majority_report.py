@@ -287,8 +287,9 @@ def _sgd_figure(found: Found):
         told, (nodes, _) = sums(found, name, sgd=True), places(found, name)
         for k in range(1, found.config.layers + 1):
             here = nodes[:, 0] == k
-            whole = sum(np.abs(told[p][:, here]) for p in PARTS[:3])
-            whole = whole.sum(axis=1, keepdims=True)
+            whole = np.stack([np.abs(told[p][:, here]) for p in PARTS[:3]]).sum(axis=(0, 2))[
+                :, None
+            ]
             parts = {p: (told[p][:, here] / whole).mean(axis=0) for p in PARTS[:3]}
             title = f"{name}, after block {k}"
             panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
@@ -387,7 +388,8 @@ def _ledger_tables(found: Found) -> list[tables.Table]:
 
 def _told(values: np.ndarray) -> str:
     """Mean and 95 % t interval over seeds."""
-    return tables.format_interval(*(float(x) for x in _band(values)))
+    mean, low, high = _band(values)
+    return tables.format_interval(float(mean), float(low), float(high))
 
 
 def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str:

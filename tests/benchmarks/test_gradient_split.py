@@ -8,7 +8,25 @@ from benchmarks import gradient_split, harness
 from benchmarks.gradient_split import PRESETS, required_flop
 from jaxfeat.run import cli
 
-KEYS = ["preset", "device", "precision", "matmul_peak_gflops", "plain_step_s", "tracking_step_s", "tracking_stride8_s", "features300_over_3", "tracking_over_plain", "plain_over_required", "tracking_over_required", "tracking_gflop", "required_gflop", "peak_memory_bytes", "compile_plain_s", "compile_tracking_s", "variants"]
+KEYS = [
+    "preset",
+    "device",
+    "precision",
+    "matmul_peak_gflops",
+    "plain_step_s",
+    "tracking_step_s",
+    "tracking_stride8_s",
+    "features300_over_3",
+    "tracking_over_plain",
+    "plain_over_required",
+    "tracking_over_required",
+    "tracking_gflop",
+    "required_gflop",
+    "peak_memory_bytes",
+    "compile_plain_s",
+    "compile_tracking_s",
+    "variants",
+]
 
 
 def test_required_work_of_majority():
