@@ -67,7 +67,7 @@ class Config:
     seed: int = 0
     """What all randomness follows from."""
     variants: tuple[str, ...] = ("standard", "myopic", "untied", "both")
-    """Variants to train; the standard one must be among them."""
+    """Variants to train (also fully_untied); the standard one must be among them."""
     untie_at: int = 0
     """First position with parameters of its own; 0 means the first output's predictor."""
     independent: bool = False
@@ -121,34 +121,46 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Refuse settings that cannot work before anything is written."""
-    c = config
-    for name in ("batch", "steps", "seeds", "held", "stride", "ladder", "log_every"):
-        if getattr(c, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')}: {getattr(c, name)}, at least 1 needed")
-    for name in (*c.variants, *c.tracked):
-        if name not in VARIANTS:
-            raise UserError(f"--variants: {name!r} is unknown; valid: {', '.join(VARIANTS)}")
-    if "standard" not in c.variants or not set(c.tracked) <= set(c.variants):
-        raise UserError("--variants: needs standard and all of --tracked")
-    if c.steps % c.log_every or c.log_every % c.stride:
-        raise UserError("--log-every must divide --steps and be a multiple of --stride")
-    if c.held % 2:
-        raise UserError(f"--held: {c.held}, an even number is needed")
-    length = c.task.length - 1
-    if not 1 <= c.first < length:
-        raise UserError(f"--first: {c.first} is outside 1..{length - 1}")
-    if c.ends not in ("start", "both"):
-        raise UserError(f"--ends: {c.ends!r}; valid: start, both")
-    if not (np.isfinite(c.learning_rate) and c.learning_rate > 0):
-        raise UserError(f"--learning-rate: {c.learning_rate}, a positive number is needed")
-    make_gpt2(shape_of(c))
-    make_variant("untied", m=untie_at(c), length=length)
-    if min(c.probe_fit, c.probe_test) < 2:
-        raise UserError("--probe-fit, --probe-test: at least 2 sequences are needed")
-    if c.held > EXAMPLES and c.held % EXAMPLES:
-        raise UserError(f"--held: {c.held}; above {EXAMPLES} a multiple of it is needed")
+    c, length = config, config.task.length - 1
+    for name in ("width", "heads", "layers", "batch", "steps", "seeds", "held", "stride",
+                 "ladder", "log_every", "chunks", "at_once"):  # fmt: skip
+        _need(name, getattr(c, name) >= 1, getattr(c, name), "at least 1")
+    _need("heads", c.width % c.heads == 0, c.heads, f"a divisor of --width {c.width}")
+    for option, names in (("variants", c.variants), ("tracked", c.tracked)):
+        for name in names:
+            _need(option, name in VARIANTS, name, f"some of {', '.join(VARIANTS)}")
+        _need(option, len(set(names)) == len(names), " ".join(names), "each name once")
+    _need("variants", "standard" in c.variants, " ".join(c.variants), "standard among them")
+    for name in c.tracked:
+        _need("tracked", name in c.variants, name, "only names out of --variants")
+    told = f"a divisor of --steps {c.steps} and a multiple of --stride {c.stride}"
+    fits = c.steps % c.log_every == 0 and c.log_every % c.stride == 0
+    _need("log-every", fits, c.log_every, told)
+    intervals = c.steps // c.log_every
+    _need("ladder", c.ladder <= intervals, c.ladder, f"at most the {intervals} logs of the run")
+    _need("held", c.held % 2 == 0, c.held, "an even number")
+    whole = c.held <= EXAMPLES or c.held % EXAMPLES == 0
+    _need("held", whole, c.held, f"above {EXAMPLES} a multiple of it")
+    _need("task.inputs", c.task.inputs >= 4, c.task.inputs, "at least 4 here")
+    last = c.task.inputs - 1
+    _need("first", 1 <= c.first <= last, c.first, f"1..{last}, a position of the input stage")
+    _need("ends", c.ends in ("start", "both"), c.ends, "start or both")
+    _need("untie-at", 0 <= c.untie_at < length, c.untie_at, f"0 or 1..{length - 1}")
+    _need("probe-fit", c.probe_fit >= 2, c.probe_fit, "at least 2 sequences")
+    _need("probe-test", c.probe_test >= 2, c.probe_test, "at least 2 sequences")
+    _need("seeds-at-once", c.seeds_at_once >= 0, c.seeds_at_once, "at least 0")
+    for name, least in (("learning_rate", 0), ("memory_gb", 0), ("alpha", -1)):
+        value = getattr(c, name)
+        good = np.isfinite(value) and (value > least if least == 0 else value >= 0)
+        _need(name, bool(good), value, "a finite number above 0" if least == 0 else "0 or more")
     for name in c.tracked:
         tracking_plan(c, name)
+
+
+def _need(name: str, fits: bool, given: Any, needed: str) -> None:
+    """Refuse a setting, naming its option and what it takes."""
+    if not fits:
+        raise UserError(f"--{name.replace('_', '-')}: {given} given, {needed} needed")
 
 
 def shape_of(config: Config) -> GPT2Config:
@@ -294,7 +306,7 @@ def train_variant(config: Config, name: str, workdir: Path, tick) -> None:
         results |= {f"untrained_{key}": value for key, value in before.items()}
         few = jax.tree.map(lambda x: x[:8], held)
         first = jax.tree.map(lambda x: x[0], run.state.params)
-        worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 2)])
+        worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 1)])
         results |= {"split_residual": worst}
     _save_arrays(done, results)
     # what is left of training is its last state, without moments and sums

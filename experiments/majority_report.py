@@ -21,9 +21,11 @@ PROBES = (
     "are 95 % t intervals over seeds. Outputs begin at position {output}."
 )
 INFLUENCE = (
-    "Influence of each part of the updates on the probes' features by position, over R(theta_0), "
-    "centred (the layer's mean R(theta_0)), mean over seeds. The remainder is what the sum of the "
-    "parts leaves of the fall of R."
+    "Influence of each part of the updates on the probes' features by position, mean over seeds. "
+    "R is half the variance over held-out sequences of the feature's distance from its value in "
+    "the final model, so that it falls to 0; parts are divided by the layer's mean R before "
+    "training, R(theta_0). The remainder is what the parts leave of the fall of R. In the last "
+    "layer precached is 0 by construction: nothing later reads it."
 )
 PLAIN = (
     "The same for plain gradient steps on the same trajectory, as shares of the sum of all "
@@ -31,8 +33,8 @@ PLAIN = (
     "whole gradient's size, so that its parts can cancel; these are the gradients themselves."
 )
 OVER_TIME = (
-    "The same summed over input positions, cumulated over training; bands are 95 % t intervals "
-    "over seeds."
+    "Influence summed over the input stage's positions and features, over their summed R(theta_0), "
+    "cumulated over training; bands are 95 % t intervals over seeds."
 )
 TRAINING = (
     "Held-out loss and first-output accuracy over training; grey: the Bayes floor of "
@@ -80,6 +82,10 @@ def write(found: Found, workdir: Path) -> dict[str, Any]:
         provenance=folder.read_json(workdir / "provenance.json"),
     )
     numbers["split_residual"] = float(found.probes["standard"]["split_residual"])
+    for name in found.ledgers:
+        told, (_, inside) = sums(found, name), places(found, name)
+        shares = {p: float(share(told, p, inside).mean()) for p in PARTS}
+        numbers[f"influence_share_{name}"] = shares
     result = {"learned": learned, "claims": {c.name: c.verdict for c in claims}, **numbers}
     folder.write_json(workdir / "results.json", result)
     for claim in claims:
@@ -114,7 +120,7 @@ def decide(found: Found) -> tuple[list[page.Claim], bool, dict[str, Any]]:
     gaps = [
         stats.paired_interval(input_stage(found, a), input_stage(found, b)) for _, a, b in asked
     ]
-    adjusted = stats.holm([1.0 if np.isnan(g.p) else g.p for g in gaps])
+    adjusted = stats.holm([1.0 if np.isnan(g.p) else g.p for g in gaps]) if gaps else []
     base = input_stage(found, "untrained")
     claims, numbers = [], {}
     for (name, low, high), gap, p in zip(asked, gaps, adjusted, strict=True):
@@ -124,6 +130,8 @@ def decide(found: Found) -> tuple[list[page.Claim], bool, dict[str, Any]]:
         told = tables.format_interval(gap.mean, gap.low, gap.high)
         words = f"Difference of mean r at the input stage {told}, Holm-adjusted p {p:.2g}. "
         words += " ".join(_against(found, side, base) for side in (high, low))
+        if found.config.seeds < 2:
+            words += " One seed gives no interval: at least 2 are needed to decide."
         if not learned:
             words += f" The standard model has not learned the task (first output {right:.2f})."
         claims.append(page.Claim(f"{name} at the input stage", verdict, words))
@@ -275,8 +283,9 @@ def _influence_figure(found: Found):
             title = f"{name}, after block {k}"
             panels.append(figures.BarPanel(title, nodes[here, 1].tolist(), parts))
     figure = figures.stacked_bars(
-        panels, x_label="position", y_label="influence / R(θ₀)", total="fall of R", columns=2
-    )
+        panels, x_label="position", y_label="influence / mean R(θ₀) of the layer",
+        total="fall of R", columns=2,
+    )  # fmt: skip
     return figure, panels
 
 
@@ -314,7 +323,7 @@ def _time_figure(found: Found):
                 lines.append(figures.Line(part, steps, *_band(values)))
             panels.append(figures.LinePanel(f"{name}, after block {k}", lines))
     figure = figures.line_panels(
-        panels, x_label="updates", y_label="influence / R(θ₀)", columns=2, zero=True
+        panels, x_label="updates", y_label="influence / R(θ₀), input stage", columns=2, zero=True
     )
     return figure, panels
 
@@ -396,6 +405,9 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
     """The answer in plain words, out of the numbers."""
     right = float(first_output(found, "standard").mean())
     words = [
+        'Features: "token v is a (tied) maximum so far", read by linear probes from the residual '
+        f"stream. Position 0 is bos; the input stage is positions 2..{found.config.task.inputs - 1}, "
+        "before any output depends on the count. "
         f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output "
         f"is legal in {right:.1%} of held-out sequences (a blind guess: "
         f"{floors['first_output_chance']['blind']:.1%}).",

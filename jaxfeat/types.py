@@ -11,6 +11,7 @@ A public `layer` k runs over 0..N: 0 is the embedding, k the residual stream aft
 so 0-based block b ends at layer k = b + 1. A `node` is a pair (layer, position).
 """
 
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -67,7 +68,12 @@ def make_batch(tokens: Array, mask: Array | None = None) -> Batch:
     >>> b.token.tolist(), b.target.tolist(), b.position.tolist()
     ([[7, 8]], [[8, 9]], [[0, 1]])
     """
-    tokens = jnp.asarray(tokens, jnp.int32)
+    tokens = jnp.asarray(tokens)
+    if tokens.ndim != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 2:
+        raise UserError(f"tokens: shape {tokens.shape} given, [B >= 1, T+1 >= 2] needed")
+    if not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise UserError(f"tokens: type {tokens.dtype} given, integer ids needed")
+    tokens = tokens.astype(jnp.int32)
     real = jnp.ones(tokens.shape, bool) if mask is None else jnp.asarray(mask, bool)
     inputs = real[:, :-1]
     position = jnp.maximum(jnp.cumsum(inputs, axis=1, dtype=jnp.int32) - 1, 0)
@@ -80,7 +86,12 @@ def check_nodes(nodes: Any, layers: int, length: int) -> tuple[Node, ...]:
     >>> check_nodes([(1, 2)], layers=2, length=4)
     ((1, 2),)
     """
-    pairs = tuple((int(k), int(i)) for k, i in nodes)
+    try:
+        pairs = tuple((operator.index(k), operator.index(i)) for k, i in nodes)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"nodes: {nodes!r} given, a list of whole-number pairs (layer, position) needed"
+        ) from None
     if not pairs:
         raise UserError("nodes: give at least one (layer, position)")
     for k, i in pairs:

@@ -129,6 +129,12 @@ def make_ledger(
     host = lambda name: np.stack([np.asarray(copy[name]) for copy in copies])
     pairs = tuple((int(k), int(i)) for k, i in nodes)
     arrays = [host(name) for name in ("resid", *SUMS)]
+    wanted = (len(steps), len(pairs), np.shape(mask)[-1])
+    if arrays[0].shape[:3] != wanted or np.shape(mask) != wanted[1:]:
+        raise UserError(
+            f"ledger: residuals {arrays[0].shape} do not fit {len(steps)} steps, "
+            f"{len(pairs)} nodes and a mask {np.shape(mask)}"
+        )
     return Ledger(pairs, tuple(int(s) for s in steps), np.asarray(mask), *arrays)
 
 
@@ -196,6 +202,8 @@ def influence(
     n, _, width = ledger.resid.shape[1:]
     w = np.asarray(w, np.float64)
     w = np.broadcast_to(w, (n, *w.shape)) if w.ndim == 2 else w
+    if not np.isfinite(w).all():
+        raise UserError("w: every entry must be finite")
     if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
         raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
     start, stop, target = _places(ledger, start, stop, target)
