@@ -1,6 +1,6 @@
 """Majority: does a model read the current majority because later tokens need it?
 
-    python -m experiments.majority                     # quick: about 5 minutes on 2 cores
+    python -m experiments.majority                     # quick: 5 to 6 minutes on 2 cores
     python -m experiments.majority --preset paper      # the sizes of arXiv 2603.14087, 10 seeds
 
 Four variants (standard, myopic, untied at the first output, both) learn to go on with the most

@@ -79,7 +79,7 @@ def make_plan(
 
     >>> plan = make_plan([(1, 0), (2, 3)], layers=2, length=4)
     >>> [(r.layer, r.position, r.component) for r in plan.rows]
-    [(1, 0, 0), (1, 0, 1), (2, 3, 0)]
+    [(2, 3, 0), (1, 0, 0), (1, 0, 1)]
     """
     nodes = check_nodes(nodes, layers, length)
     if chunks < 1 or at_once < 1:

@@ -49,8 +49,7 @@ def list_experiments(places: list[Path] | None = None) -> list[dict[str, Any]]:
     for place in places or [root, Path.cwd()]:
         files = sorted((place / "experiments").glob("[!_]*.py"))
         if files:
-            shown = [p for p in files if "PRESETS = " in p.read_text(encoding="utf-8")]
-            return [_experiment(path, root) for path in shown]
+            return [_experiment(p, root) for p in files if not p.stem.endswith("_report")]
     return []
 
 
