@@ -406,10 +406,10 @@ def _summary(found: Found, claims, learned: bool, floors: dict[str, Any]) -> str
     right = float(first_output(found, "standard").mean())
     words = [
         'Features: "token v is a (tied) maximum so far", read by linear probes from the residual '
-        f"stream. Position 0 is bos; the input stage is positions 2..{found.config.task.inputs - 1}, "
-        "before any output depends on the count. "
+        "stream. Position 0 is bos; the input stage is positions "
+        f"2..{found.config.task.inputs - 1}, before any output depends on the count. "
         f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output "
-        f"is legal in {right:.1%} of held-out sequences (a blind guess: "
+        f"is legal in {right:.1%} of held-out sequences ({LEARNED:.0%} is learned; blind guess "
         f"{floors['first_output_chance']['blind']:.1%}).",
         *(f"{claim.name}: {claim.verdict}." for claim in claims),
     ]
