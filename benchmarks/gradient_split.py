@@ -57,7 +57,7 @@ class Config:
     """Measured repeats of every program, at least 5."""
     definition_batch: int = 8
     """Sequences of the split by definition; 0 leaves it out."""
-    chunks: int = 3
+    chunks: int = 2
     """Slices of columns that the nodes are grouped into."""
     at_once: int = 1
     """Rows that are batched into one product."""
