@@ -88,7 +88,7 @@ def test_report_in_a_browser(result):
     """No console error, no outside request, every figure loaded."""
     seen = inspect_page(result[0] / "report.html")
     assert not seen["errors"] and not seen["requests"] and not seen["resources"]
-    assert len(seen["images"]) == 4 and all(image["width"] > 0 for image in seen["images"])
+    assert len(seen["images"]) == 5 and all(image["width"] > 0 for image in seen["images"])
 
 
 @pytest.mark.slow
