@@ -38,7 +38,7 @@ from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, s
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import make_update
 from jaxfeat.train.variants import VARIANTS, Variant, init_params, make_variant
-from jaxfeat.types import Array, Batch, Tree, UserError, make_batch
+from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, make_batch
 
 DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
 EXAMPLES = 256  # sequences of E that are worked on together
@@ -205,6 +205,7 @@ def probed_nodes(config: Config) -> list[tuple[int, int]]:
 def main(config: Config, workdir: Path) -> dict[str, Any]:
     """Train every variant, probe, account and report; a variant that is done is not run again."""
     held = draw(config, shared_key(config, HELD), config.held, "held_out")
+    check_tokens(held.token, config.task.vocab_size)
     digest = hashlib.sha256(np.asarray(held.token).tobytes()).hexdigest()
     folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
     steps = config.steps * len(config.variants)
