@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 Tree = Any  # a pytree of arrays
@@ -104,7 +105,7 @@ def check_nodes(nodes: Any, layers: int, length: int) -> tuple[Node, ...]:
     return pairs
 
 
-def check_tokens(tokens: Any, vocab: int) -> Any:
+def check_tokens(tokens: Any, vocab: int, name: str = "tokens") -> Any:
     """The tokens, if every id lies in 0..vocab-1: JAX itself would clamp others or give NaN.
 
     To be called once on the host, where tokens come in from outside.
@@ -112,7 +113,8 @@ def check_tokens(tokens: Any, vocab: int) -> Any:
     >>> check_tokens(jnp.array([0, 4]), 5).tolist()
     [0, 4]
     """
-    low, high = int(jnp.min(tokens)), int(jnp.max(tokens))
+    ids = np.asarray(tokens)  # on the host, also while a program is traced
+    low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= vocab:
-        raise UserError(f"tokens: ids {low}..{high} given, valid are 0..{vocab - 1}")
+        raise UserError(f"{name}: ids {low}..{high} given, valid are 0..{vocab - 1}")
     return tokens

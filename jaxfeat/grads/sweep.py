@@ -17,7 +17,7 @@ from jaxfeat.grads.plan import Plan
 from jaxfeat.nn.blocks import run_block, run_column
 from jaxfeat.nn.copies import Copies, crop_copies, over_positions
 from jaxfeat.nn.decoder import Decoder, layer_of
-from jaxfeat.nn.route import Resolved, crop, rows_of
+from jaxfeat.nn.route import Resolved, crop, of_block, rows_of
 from jaxfeat.types import Array, Batch, Tree
 
 
@@ -144,7 +144,7 @@ def _embed(view: View, length: int, outer: Tree) -> Array:
 def _block(view: View, b: int, length: int, block: Tree, x: Array) -> Array:
     """`[B, length, D]` through block b."""
     const, copies = layer_of(view.decoder.consts, b), crop_copies(view.copies, length)
-    route = crop(view.route, length)
+    route = crop(of_block(view.route, b), length)
     along = lambda x, p, m: run_block(view.decoder, block, const, x, p, m, route, copies)[0]
     return jax.vmap(along)(x, view.batch.position[:, :length], view.batch.mask[:, :length])
 
@@ -152,7 +152,7 @@ def _block(view: View, b: int, length: int, block: Tree, x: Array) -> Array:
 def _column(view: View, b: int, i: Array, block: Tree, x: Array) -> Array:
     """`[B, D]` at position i after block b."""
     const = layer_of(view.decoder.consts, b)
-    row = rows_of(view.route, i, x.shape[1])
+    row = rows_of(of_block(view.route, b), i, x.shape[1])
     along = lambda x, p, m: run_column(view.decoder, block, const, x, i, p, m, row, view.copies)
     return jax.vmap(along)(x, view.batch.position, view.batch.mask)
 

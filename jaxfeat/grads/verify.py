@@ -48,14 +48,14 @@ def verify_routes(
     length = batch.token.shape[1]
     resolved, copies = resolve(route, length), check_copies(copies, length)
     sizes = jax.jit(lambda p: _path_sizes(decoder, p, batch, resolved, copies))(params)
-    gate = np.asarray(_gate(resolved, length))
+    gate = np.asarray(_gate(resolved, length))  # [T, S], or [N, T, S] by block
     real = np.asarray(batch.mask[0])
     pairs = real[:, None] & real[None, :]
     earlier = np.tril(np.ones((length, length), bool)) & pairs
     visible = np.asarray(sizes[1]) & earlier
     own = np.eye(length, dtype=bool)
     values = np.asarray(sizes[0])
-    shut = values[:, pairs & ~own & ~(earlier & (gate > 0))]
+    shut = values[np.broadcast_to(pairs & ~own & ~(earlier & (gate > 0)), values.shape)]
     let = values[visible & ((gate > 0) | own)]
     plain = _logits(decoder, params, batch, None, copies)
     routed = _logits(decoder, params, batch, route, copies)

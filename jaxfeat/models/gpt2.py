@@ -141,6 +141,7 @@ def make_gpt2(config: GPT2Config) -> Decoder:
         layers=c.layers,
         width=c.width,
         vocab=c.vocab,
+        length=c.length,
         init=init,
         embed=of_outer("embed"),
         norm=of_outer("norm"),

@@ -14,8 +14,8 @@ from jaxfeat.nn.copies import (
     over_examples,
     over_positions,
 )
-from jaxfeat.nn.decoder import Decoder, layer_of
-from jaxfeat.nn.route import Resolved, resolve
+from jaxfeat.nn.decoder import Decoder, check_batch, layer_of
+from jaxfeat.nn.route import Resolved, check_blocks, of_block, resolve
 from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_nodes
 
 ACTIVATIONS = (
@@ -90,6 +90,7 @@ def residuals(
 
     Arguments as in `forward`, which adds the final norm and the unembedding.
     """
+    check_batch(decoder, batch)
     length = batch.token.shape[1]
     route, copies = resolve(route, length), check_copies(copies, length)
 
@@ -156,21 +157,27 @@ def run_blocks(
     stacked = not isinstance(params["blocks"], tuple) and not isinstance(decoder.consts, tuple)
     scan = decoder.layers >= 4 if scan is None else scan
 
-    def step(resid: Array, xs: tuple[Tree, Tree, Array | None]) -> tuple[Array, tuple]:
-        block, const, tap = xs
-        resid, found = run_block(decoder, block, const, resid, position, mask, route, copies, want)
+    check_blocks(route, decoder.layers)
+    by_block = of_block(route, 0) is not route
+
+    def step(resid: Array, xs: tuple) -> tuple[Array, tuple]:
+        block, const, tap, here = xs
+        here = here if by_block else route
+        resid, found = run_block(decoder, block, const, resid, position, mask, here, copies, want)
         resid = resid if tap is None else resid + tap
         return resid, (resid, found)
 
-    def layer(b: int) -> tuple[Tree, Tree, Array | None]:
+    def layer(b: int) -> tuple:
         tap = None if taps is None else taps[b + 1]
-        return layer_of(params["blocks"], b), layer_of(decoder.consts, b), tap
+        here = of_block(route, b) if by_block else None
+        return layer_of(params["blocks"], b), layer_of(decoder.consts, b), tap, here
 
     def segment(resid: Array, start: int, end: int) -> tuple[Array, list]:
         """Blocks start..end-1 without an edit among them."""
         if scan and stacked and end - start > 1:
             span = jax.tree.map(lambda x: x[start:end], (params["blocks"], decoder.consts))
-            xs = (*span, None if taps is None else taps[start + 1 : end + 1])
+            tap = None if taps is None else taps[start + 1 : end + 1]
+            xs = (*span, tap, jnp.asarray(route)[start:end] if by_block else None)
             resid, ys = jax.lax.scan(step, resid, xs)
             return resid, [ys]
         outs = []

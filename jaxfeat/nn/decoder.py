@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfeat.nn import attention
-from jaxfeat.types import Array, Tree
+from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens
 
 
 def causal_visible(const: Tree, t_position: Array, s_position: Array) -> Array:
@@ -30,7 +31,8 @@ class Decoder(NamedTuple):
 
     `blocks` is a tree whose leaves are stacked on a leading axis [N], or a tuple of N trees.
     `consts` holds per-block arrays that are no parameters (windows, rotary frequencies), stacked
-    or as a tuple likewise, or None. `layers` is N, `width` is D, `vocab` is V.
+    or as a tuple likewise, or None. `layers` is N, `width` is D, `vocab` is V; `length` is the most
+    positions that the model has, None without a limit.
 
     Fields, for one position each unless a shape says otherwise:
         init(key) -> params
@@ -64,6 +66,24 @@ class Decoder(NamedTuple):
     column: Callable[..., Array] | None = None
     consts: Any = None
     causal: bool = True
+    length: int | None = None
+
+
+def check_batch(decoder: Decoder, batch: Batch) -> None:
+    """Refuse sequences that the model cannot read: JAX itself would clamp ids or give NaN.
+
+    Token ids are looked at where they are values; inside a compiled function only shapes are.
+
+    Raises:
+        UserError: more positions than `decoder.length`, ids outside 0..V-1.
+    """
+    length = batch.token.shape[-1]
+    if decoder.length is not None and length > decoder.length:
+        raise UserError(f"batch: {length} positions given, the model has {decoder.length}")
+    real = (("token", batch.token, batch.mask), ("target", batch.target, batch.weight))
+    for name, ids, counts in real:
+        if not any(isinstance(x, jax.core.Tracer) for x in (ids, counts)):
+            check_tokens(np.where(counts, ids, 0), decoder.vocab, name)
 
 
 def layer_of(stacked: Tree, b: int) -> Tree:

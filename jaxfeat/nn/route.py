@@ -3,7 +3,8 @@
 A route says, for every query position t and source position s, how much of the gradient that
 reaches the key and value at s by way of the query at t is kept: a boolean or a real weight. It
 never changes a forward value. Routes are given by name (`full()`, `myopic()`, ...) or as any
-`[T, T]` array; `resolve` turns either into what the mixer reads.
+`[T, T]` array, or `[N, T, T]` with one for each block; `resolve` turns either into what the pass
+over blocks reads.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +16,14 @@ from jax.core import Tracer
 from jaxfeat.types import Array, UserError
 
 DIAGONAL = "diagonal"  # what `resolve` gives for the myopic route: it needs no [T, T] array
-Resolved = Any  # None (everything flows), DIAGONAL, or an array [T, S]
+Resolved = Any  # None (everything flows), DIAGONAL, or an array [T, S] or [N, T, S] (by block)
 
 
 class Route(NamedTuple):
-    """A named route; `value` is its parameter."""
+    """A named route; `value` is its parameter (a tuple where each block has its own)."""
 
     name: str
-    value: float = 0.0
+    value: Any = 0.0
 
 
 def full() -> Route:
@@ -45,20 +46,26 @@ def blocked(position: int) -> Route:
     return Route("blocked", position)
 
 
-def scaled(beta: float) -> Route:
-    """Gradient that crosses positions is multiplied by `beta` (0 myopic, 1 full, above 1 more)."""
-    return Route("scaled", beta)
+def scaled(*beta: float) -> Route:
+    """Gradient that crosses positions is multiplied by `beta` (0 myopic, 1 full, above 1 more).
+
+    Args:
+        beta: one weight for all blocks, or one for each of the N blocks.
+    """
+    return Route("scaled", beta[0] if len(beta) == 1 else tuple(beta))
 
 
 def resolve(route: Any, length: int) -> Resolved:
     """A route for sequences of `length` positions, as the mixer reads it.
 
     Args:
-        route: None, a `Route`, DIAGONAL, or an array `[T, T]` of booleans or weights >= 0.
+        route: None, a `Route`, DIAGONAL, or an array of booleans or weights >= 0, `[T, T]` for all
+            blocks or `[N, T, T]`.
         length: T.
 
     Returns:
-        None where everything flows, DIAGONAL for the myopic route, else an array `[T, T]`.
+        None where everything flows, DIAGONAL for the myopic route, else an array `[T, T]` or
+        `[N, T, T]`.
 
     >>> resolve(window(2), 3).astype(int).tolist()
     [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
@@ -69,8 +76,9 @@ def resolve(route: Any, length: int) -> Resolved:
         return _named(route, length)
     traced = isinstance(route, Tracer)
     route = route if traced else np.asarray(route)
-    if route.shape != (length, length):
-        raise UserError(f"route: shape {route.shape} given, ({length}, {length}) needed")
+    if route.shape[-2:] != (length, length) or route.ndim > 3:
+        told = f"({length}, {length}) needed, or one such array for each block"
+        raise UserError(f"route: shape {route.shape} given, {told}")
     if not traced and not (np.isfinite(route).all() and (route >= 0).all()):
         raise UserError("route: weights must be finite and at least 0")
     return route
@@ -85,19 +93,41 @@ def _named(route: Route, length: int) -> Resolved:
         case "myopic":
             return DIAGONAL
         case "window":
-            if route.value < 1:
-                raise UserError(f"route: window {route.value} given, at least 1 needed")
+            if route.value < 1 or int(route.value) != route.value:
+                raise UserError(
+                    f"route: window {route.value} given, a whole number of at least 1 needed"
+                )
             return np.abs(t - s) < route.value
         case "blocked":
-            if not 0 <= route.value < length:
-                raise UserError(f"route: position {route.value} is outside 0..{length - 1}")
+            if not (0 <= route.value < length and int(route.value) == route.value):
+                raise UserError(f"route: position {route.value} is no position in 0..{length - 1}")
             return (s != route.value) | (t == s)
         case "scaled":
-            if not (np.isfinite(route.value) and route.value >= 0):
-                raise UserError(f"route: beta {route.value} given, a finite value >= 0 needed")
-            return np.where(t == s, 1.0, route.value)
+            beta = np.atleast_1d(np.asarray(route.value, float))
+            if beta.size == 0 or not (np.isfinite(beta).all() and (beta >= 0).all()):
+                raise UserError(f"route: beta {route.value} given, finite values >= 0 needed")
+            if (beta == beta[0]).all() and beta[0] in (0, 1):
+                return DIAGONAL if beta[0] == 0 else None
+            weights = np.where(t == s, 1.0, beta[:, None, None])
+            return weights if isinstance(route.value, tuple) else weights[0]
     names = "full, myopic, window, blocked, scaled"
     raise UserError(f"route: {route.name!r} is unknown; valid names: {names}")
+
+
+def check_blocks(route: Resolved, layers: int) -> None:
+    """Refuse a route that has not one array for each block.
+
+    Raises:
+        UserError: `[M, T, T]` for a model of N != M blocks.
+    """
+    shape = () if route is None or isinstance(route, str) else route.shape
+    if len(shape) == 3 and shape[0] != layers:
+        raise UserError(f"route: given for {shape[0]} blocks, the model has {layers}")
+
+
+def of_block(route: Resolved, b: int) -> Resolved:
+    """The route of 0-based block b: None, DIAGONAL or `[T, S]`."""
+    return route if route is None or isinstance(route, str) or route.ndim == 2 else route[b]
 
 
 def own_column(route: Resolved) -> Resolved:
@@ -105,7 +135,7 @@ def own_column(route: Resolved) -> Resolved:
     if route is None or isinstance(route, str):
         return DIAGONAL
     route = jnp.asarray(route)
-    return jnp.where(jnp.eye(route.shape[0], dtype=bool), route, jnp.zeros((), route.dtype))
+    return jnp.where(jnp.eye(route.shape[-1], dtype=bool), route, jnp.zeros((), route.dtype))
 
 
 def rows_of(route: Resolved, i: Array, length: int) -> Resolved:
@@ -119,7 +149,7 @@ def rows_of(route: Resolved, i: Array, length: int) -> Resolved:
 
 def crop(route: Resolved, length: int) -> Resolved:
     """The route of the first `length` positions."""
-    return route if route is None or isinstance(route, str) else route[:length, :length]
+    return route if route is None or isinstance(route, str) else route[..., :length, :length]
 
 
 def gate(x: Array, route: Array) -> Array:

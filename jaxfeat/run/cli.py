@@ -15,13 +15,14 @@ import shlex
 import sys
 import time
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import jax
 
 from jaxfeat.run import folder as folders
+from jaxfeat.run.progress import clock
 from jaxfeat.run.provenance import hide_home
 from jaxfeat.types import UserError
 
@@ -92,7 +93,7 @@ def main(
     folders.add_provenance(workdir, seconds=round(seconds, 3))
     report = (workdir / "report.html").exists()
     print(f"report: {Path(out) / 'report.html'}" if report else f"results: {out}")
-    print(f"time: {_clock(seconds)}")
+    print(f"time: {clock(seconds)}")
     return result
 
 
@@ -243,68 +244,6 @@ def config_dict(config: Any) -> dict[str, Any]:
     return folders.plain(tidy(config))[0]
 
 
-@contextlib.contextmanager
-def progress(
-    total: int, desc: str, *, start: int = 0, every: int = 0, stream: Any = None
-) -> Iterator[Callable[..., None]]:
-    """Show how far a loop is: a bar on a terminal, one plain line every `every` steps elsewhere.
-
-    Gives a function `tick(loss=None, tokens=0)` to call once after each step. The first step is
-    the warm-up: "compiling" is said until it ends, and it does not count in tokens/s and ETA. The
-    loss is read from the device only when it is shown.
-
-    Args:
-        total: steps of the whole loop.
-        desc: what the loop does.
-        start: steps done before (a resumed run).
-        every: steps between lines; by default a twentieth of the loop.
-        stream: where to write, by default standard error.
-    """
-    stream = sys.stderr if stream is None else stream
-    every = every or max(1, math.ceil((total - start) / 20))
-    done, tokens_seen, warm, shown = start, 0, 0.0, 0.0
-    bar = None
-    if stream.isatty():
-        from tqdm import tqdm
-
-        bar = tqdm(total=total, initial=start, desc=f"{desc} (compiling)", file=stream)
-    elif start < total:
-        print(f"{desc}: compiling", file=stream, flush=True)
-
-    def tick(loss: Any = None, tokens: int = 0) -> None:
-        nonlocal done, tokens_seen, warm, shown
-        done += 1
-        first = done == start + 1
-        tokens_seen += 0 if first else tokens
-        now = time.perf_counter()
-        show = now - shown > 0.5 if bar is not None else done % every == 0
-        text = ""
-        if show or first or done == total:
-            text = "" if loss is None else f"loss {float(loss):.4g}"
-            now = shown = time.perf_counter()  # reading the loss waits for the device
-        if first:
-            warm = now
-            if bar is not None:
-                bar.set_description(desc)
-        elif text or show:
-            passed = max(now - warm, 1e-9)
-            text += f"  {tokens_seen / passed:,.0f} tokens/s" if tokens_seen else ""
-            if bar is None:
-                text += f"  ETA {_clock(passed / (done - start - 1) * (total - done))}"
-        if bar is not None:
-            if text:
-                bar.set_postfix_str(text.strip(), refresh=False)
-            bar.update()
-        elif show or done == total:
-            print(f"{desc}: {done}/{total}  {text.strip()}".rstrip(), file=stream, flush=True)
-
-    try:
-        yield tick
-    finally:
-        if bar is not None:
-            bar.close()
-
-
 def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
     """tyro's boxed message as one line that names the option and what it takes."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
@@ -405,12 +344,3 @@ def _settings_text(settings: Mapping[str, Any], before: str = "") -> str:
         else:
             lines.append(f"  {before}{key} = {value}")
     return "\n".join(lines)
-
-
-def _clock(seconds: float) -> str:
-    """A duration as `12.3 s`, `4:05` or `1:02:03`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -63,6 +63,7 @@ def open_folder(
         if resume:
             _check_same(folder, settings)
             started = provenance.collect(settings, seed=settings.get("seed"))
+            del started["data_hash"]  # that of the run
             record = read_json(folder / PROVENANCE)
             record.setdefault("resumed", []).append(started)
             write_json(folder / PROVENANCE, record)

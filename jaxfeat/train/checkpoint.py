@@ -25,11 +25,19 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
             and spaces are fine.
         step: updates done.
         value: a pytree of arrays.
+
+    Raises:
+        UserError: a negative step, or a folder that cannot be made.
     """
     import orbax.checkpoint as ocp
 
+    if step < 0:
+        raise UserError(f"step: {step} given, updates done (0 or more) needed")
     folder = _whole(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"no checkpoints can be written in {folder}: {error.strerror}") from None
     path = folder / f"{PREFIX}{step:08d}"
     with ocp.StandardCheckpointer() as saver:
         saver.save(path, _numbered(value), force=True)
@@ -73,12 +81,16 @@ def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None =
     target = {f"{n:05d}": jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in enumerate(leaves)}
     path = folder / f"{PREFIX}{step:08d}"
     with ocp.StandardCheckpointer() as reader:
-        found = reader.metadata(path)
-        shapes = {k: (tuple(v.shape), np.dtype(v.dtype)) for k, v in _items(found).items()}
-        wanted = {k: (tuple(v.shape), np.dtype(v.dtype)) for k, v in target.items()}
-        if shapes != wanted:
-            raise UserError(f"{path.name} in {folder} belongs to another config: its arrays differ")
-        host = reader.restore(path, target)
+        try:
+            stored = _shapes(_items(reader.metadata(path)))
+        except Exception as error:  # whatever the file formats below raise
+            raise _damaged(path, error) from None
+        if difference := _difference(stored, like):
+            raise UserError(f"{path} belongs to another config: {difference}")
+        try:
+            host = reader.restore(path, target)
+        except Exception as error:
+            raise _damaged(path, error) from None
     return jax.tree.unflatten(treedef, [host[name] for name in target])
 
 
@@ -91,6 +103,30 @@ def _items(metadata) -> dict:
     """The array metadata by name, whatever wrapper Orbax puts around it."""
     tree = getattr(metadata, "item_metadata", metadata)
     return dict(getattr(tree, "tree", tree))
+
+
+def _shapes(arrays: dict) -> dict[str, str]:
+    """Each array's type and shape in words."""
+    return {k: f"{np.dtype(v.dtype)}{list(v.shape)}" for k, v in arrays.items()}
+
+
+def _difference(stored: dict[str, str], like: Tree) -> str:
+    """The first array that is not as in `like`, with its name there; empty where all agree."""
+    leaves = jax.tree_util.tree_leaves_with_path(like)
+    if len(stored) != len(leaves):
+        return f"it holds {len(stored)} arrays, {len(leaves)} are needed"
+    wanted = _shapes({f"{n:05d}": x for n, (_, x) in enumerate(leaves)})
+    for (path, _), (name, shape) in zip(leaves, wanted.items(), strict=True):
+        if stored.get(name) != shape:
+            where = jax.tree_util.keystr(path)
+            return f"{where} is {stored.get(name)} there, {shape} is needed"
+    return ""
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    """What is said of a checkpoint whose files cannot be read."""
+    first = (str(error).strip().splitlines() or [""])[0][:120]
+    return UserError(f"{path} cannot be read ({type(error).__name__}: {first}); delete it to go on")
 
 
 def _whole(folder: str | os.PathLike) -> Path:

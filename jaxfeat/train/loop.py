@@ -102,6 +102,9 @@ def make_interval(
         raise UserError(f"stride: {stride} does not divide the {steps} updates between logs")
 
     def interval(run: Run, key: Array, learning_rate: Array) -> tuple[Run, Array]:
+        if watch is None and run.tracked is not None:
+            raise UserError("the run is tracked: give its watch to the interval")
+
         def one(state: TrainState) -> tuple[TrainState, Batch, Array]:
             batch = sample(step_key(key, state.step))
             new, loss = update(state, batch, learning_rate)

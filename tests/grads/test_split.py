@@ -90,6 +90,7 @@ CASES = [
     pytest.param(GPT2_1, 0, "right", BOTH_ENDS, BY_TWO, "blocked", None, id="gpt2-blocked"),
     pytest.param(GPT2_1, 1, "right", BOTH_ENDS, BY_TWO, "scaled", None, id="gpt2-scaled"),
     pytest.param(GPT2_1, 1, "left", BOTH_ENDS, BY_TWO, "weights", None, id="gpt2-weights"),
+    pytest.param(GPT2_2, 1, "right", SOME, BY_TWO, "by_block", None, id="gpt2-by-block"),
     pytest.param(USER, 1, "left", USER_NODES, AT_ONCE, None, None, id="user-full"),
     pytest.param(USER, 1, "right", LOW, {"chunks": 1}, "myopic", (0, 2), id="user-unequal-myopic"),
     pytest.param(
@@ -221,5 +222,13 @@ def test_refused(split):
         split(decoder, params, batch, [(1, 6)])
     with pytest.raises(UserError, match=r"\(6, 6\) needed"):
         split(decoder, params, batch, [(1, 1)], route=np.ones((5, 5)))
+    with pytest.raises(UserError, match="given for 3 blocks, the model has 2"):
+        split(decoder, params, batch, [(1, 1)], route=np.ones((3, 6, 6)))
+    with pytest.raises(UserError, match=r"7 positions given, the model has 6"):
+        split(decoder, params, tiny.batch_of(2, length=7), [(1, 1)])
+    for name in ("token", "target"):
+        strange = batch._replace(**{name: batch.token.at[0, 0].set(tiny.VOCAB)})
+        with pytest.raises(UserError, match=rf"{name}: ids .*\.\.11 given, valid are 0\.\.10"):
+            split(decoder, params, strange, [(1, 1)])
     with pytest.raises(UserError, match="increase from 0"):
         split(decoder, params, batch, [(1, 1)], copies=(0, 3, 3))

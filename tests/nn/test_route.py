@@ -24,6 +24,20 @@ def test_named_routes():
     np.testing.assert_array_equal(scaled, np.where(DIAGONAL, 1, 0.25))
 
 
+def test_weights_by_block():
+    """One weight a block; 1 and 0 everywhere are the plain and the myopic graph themselves."""
+    assert route.resolve(route.scaled(1), LENGTH) is None
+    assert route.resolve(route.scaled(0.0, 0.0), LENGTH) == route.DIAGONAL
+    both = route.resolve(route.scaled(0, 2), LENGTH)
+    np.testing.assert_array_equal(both, [np.where(DIAGONAL, 1, beta) for beta in (0, 2)])
+    np.testing.assert_array_equal(route.of_block(both, 1), both[1])
+    assert route.of_block(route.DIAGONAL, 1) == route.DIAGONAL and route.of_block(None, 0) is None
+    assert route.crop(both, 3).shape == (2, 3, 3)
+    np.testing.assert_array_equal(route.own_column(both), np.stack([np.eye(LENGTH)] * 2))
+    with pytest.raises(UserError, match="given for 2 blocks, the model has 3"):
+        route.check_blocks(both, 3)
+
+
 def test_array_is_kept():
     """An array of the right shape is read as it stands."""
     given = np.random.default_rng(0).uniform(size=(LENGTH, LENGTH))
@@ -34,6 +48,10 @@ def test_array_is_kept():
     ("given", "words"),
     [
         (route.window(0), "at least 1"),
+        (route.window(2.5), "whole number"),
+        (route.blocked(1.5), "0..4"),
+        (route.scaled(1.0, -1.0), ">= 0"),
+        (route.scaled(), ">= 0"),
         (route.blocked(LENGTH), "0..4"),
         (route.blocked(-1), "0..4"),
         (route.scaled(-0.5), ">= 0"),

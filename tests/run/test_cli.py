@@ -1,7 +1,6 @@
 """Does the command line say in one or two lines what is wrong, and never lose anything?"""
 
 import dataclasses
-import io
 import json
 import os
 import subprocess
@@ -176,30 +175,6 @@ def test_a_device_that_is_not_there(monkeypatch, here):
     cli.use_device("auto", deterministic=True)
     cli.use_device("auto", deterministic=True)
     assert os.environ["XLA_FLAGS"] == "--xla_a=1 --xla_gpu_deterministic_ops=true"
-
-
-def test_progress_in_a_log(capsys):
-    with cli.progress(5, "train", start=1, every=2) as tick:
-        for _ in range(4):
-            tick(jax.numpy.float32(0.25), tokens=10)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "train: compiling"
-    assert [line.split()[1] for line in lines[1:]] == ["2/5", "4/5", "5/5"]
-    assert "loss 0.25" in lines[2] and "tokens/s" in lines[2] and "ETA" in lines[2]
-    assert "tokens/s" not in lines[1]  # still the warm-up
-
-
-def test_progress_on_a_terminal():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen = Terminal()
-    with cli.progress(2, "train", stream=screen) as tick:
-        tick(0.5, tokens=3)
-        tick(0.25, tokens=3)
-    text = screen.getvalue()
-    assert "train (compiling)" in text and "2/2" in text and "loss 0.25" in text
 
 
 def test_as_a_process(here):

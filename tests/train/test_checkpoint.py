@@ -134,7 +134,7 @@ def test_one_level_off(tmp_path):
 def test_other_config(tmp_path, other):
     """Arrays of another config are refused, never cast or cut."""
     save_checkpoint(tmp_path, 2, VALUE)
-    with pytest.raises(UserError, match="belongs to another config"):
+    with pytest.raises(UserError, match="another config: (.* there, .* is needed|it holds)"):
         restore_checkpoint(tmp_path, other)
 
 
@@ -143,3 +143,19 @@ def test_bfloat16(tmp_path):
     value = {"x": jnp.arange(3, dtype=jnp.bfloat16), "key": jax.random.key_data(KEY)}
     save_checkpoint(tmp_path, 0, value)
     assert bits(restore_checkpoint(tmp_path, value)) == bits(value)
+
+
+def test_refused(tmp_path):
+    """A damaged checkpoint, a file in the folder's place, a negative step: said in a line."""
+    with pytest.raises(UserError, match="step: -1 given"):
+        save_checkpoint(tmp_path, -1, VALUE)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="no checkpoints can be written in .*file"):
+        save_checkpoint(tmp_path / "file", 1, VALUE)
+    path = save_checkpoint(tmp_path / "run", 1, VALUE)
+    for part in path.rglob("*"):
+        if part.is_file():
+            part.write_bytes(b"damaged")
+    with pytest.raises(UserError, match="cannot be read .*; delete it to go on") as told:
+        restore_checkpoint(tmp_path / "run", VALUE)
+    assert "\n" not in str(told.value)

@@ -12,7 +12,7 @@ from tiny import LENGTH, QUICK
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.nn.blocks import forward
 from jaxfeat.train.step import init_state, make_update
-from jaxfeat.train.variants import VARIANTS, init_params, make_variant
+from jaxfeat.train.variants import VARIANTS, init_params, is_myopic, make_variant
 from jaxfeat.types import UserError
 
 M, KEY = 2, jax.random.key(1)
@@ -82,3 +82,24 @@ def test_refused():
     for m in (0, LENGTH, -1):
         with pytest.raises(UserError, match=rf"m: {m} is outside 1..{LENGTH - 1}"):
             make_variant("standard", m=m, length=LENGTH)
+
+
+def test_weights():
+    """beta = 1 is the standard model and beta = 0 the myopic one; others train another way."""
+
+    def step(name):
+        variant = variant_of(name)
+        update = make_update(DECODER, StepRule("sgd"), route=variant.route)
+        state = init_state(StepRule("sgd"), init_params(DECODER, variant, KEY))
+        new = jax.jit(update, compiler_options=QUICK)(state, BATCH, 0.1)[0].params
+        return jax.tree.map(np.asarray, new)
+
+    tiny.same(step("beta=1"), step("standard"))
+    tiny.same(step("beta=0,0"), step("myopic"))
+    low, half, high = step("beta=0"), step("beta=0.5"), step("beta=1")
+    # one block: what crosses positions enters the gradient linearly
+    tiny.close(half, jax.tree.map(lambda a, b: (a + b) / 2, low, high), 1e-6)
+    assert is_myopic(variant_of("beta=0"), LENGTH) and not is_myopic(variant_of("beta=2"), LENGTH)
+    for name in ("beta=-1", "beta=nan", "beta=", "beta=1,x"):
+        with pytest.raises(UserError, match="beta takes finite numbers >= 0"):
+            variant_of(name)

@@ -1,0 +1,113 @@
+"""What does the page of a toy experiment say first: the answer, its claims, figures and tables?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import toy_figures, toy_tables
+from experiments.toy_numbers import (
+    LEARNED,
+    PARTS,
+    Contrast,
+    decide,
+    first_output,
+    places,
+    share,
+    signed_share,
+    sums,
+)
+from experiments.toy_training import Found
+from jaxfeat.data import toy
+from jaxfeat.report import page, tables
+from jaxfeat.report.tables import format_percent
+from jaxfeat.run import cli, folder
+
+
+def write(
+    found: Found,
+    workdir: Path,
+    asked: Sequence[Contrast],
+    *,
+    title: str,
+    feature: str,
+    figures: Sequence[toy_figures.Made] = (),
+    more: Sequence[tables.Table] = (),
+    words: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write every table and figure and `report.html`; the main numbers as a dict.
+
+    Args:
+        asked: the claims, named beforehand.
+        title: the question. feature: what the probes read, in words.
+        figures: further figures, shown after the probes'. more: further tables. words: further
+            sentences of the summary.
+    """
+    config = found.config
+    floors = toy.bayes_floors(config.task)
+    toy_tables.write_tables(found, workdir)
+    pictures = toy_figures.draw(found, floors, workdir, figures)
+    claims, learned, numbers = decide(found, list(asked))
+    contrasts = tables.Table(
+        "Probe quality at the input stage (mean Pearson r, 95 % t interval over seeds)",
+        ("variant", "r", "r minus standard", "r minus untrained", "first output legal"),
+        toy_tables.contrast_rows(found),
+    )
+    page.write_page(
+        workdir,
+        title=title,
+        summary=_summary(found, claims, learned, floors, feature, words),
+        claims=claims,
+        figures=pictures,
+        tables=[contrasts, *more, *toy_tables.ledger_tables(found)],
+        config=cli.config_dict(config),
+        provenance=folder.read_json(workdir / "provenance.json"),
+    )
+    numbers["split_residual"] = float(found.probes["standard"]["split_residual"])
+    for name in found.ledgers:
+        told, (_, inside) = sums(found, name), places(found, name)
+        shares = {p: float(share(told, p, inside).mean()) for p in PARTS}
+        numbers[f"influence_share_{name}"] = shares
+    result = {"learned": learned, "claims": {c.name: c.verdict for c in claims}, **numbers}
+    folder.write_json(workdir / "results.json", result)
+    for claim in claims:
+        print(f"{claim.verdict:>15}: {claim.name}. {claim.words}")
+    return result
+
+
+def _summary(found: Found, claims, learned: bool, floors, feature: str, words) -> str:
+    """The answer in plain words, out of the numbers."""
+    right, chance = float(first_output(found, "standard").mean()), floors["first_output_chance"]
+    told = [
+        f'Features: "{feature}", read by linear probes from the residual stream. Position 0 is '
+        f"bos; the input stage is positions 2..{found.config.task.inputs - 1}. "
+        f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output "
+        f"is legal in {right:.1%} of held-out sequences ({LEARNED:.0%} is learned; blind guess "
+        f"{chance['blind']:.1%}, best guess from unordered counts {chance['counts']:.1%}).",
+        *(f"{claim.name}: {claim.verdict}." for claim in claims),
+        *words,
+    ]
+    for name in found.ledgers:
+        told.append(_ledger_words(found, name))
+    return " ".join(told)
+
+
+def _ledger_words(found: Found, name: str) -> str:
+    """What each part built at the input stage of a variant, of Adam's and of plain steps."""
+    told, (_, inside) = sums(found, name), places(found, name)
+    part = {p: format_percent(share(told, p, inside).mean()) for p in PARTS}
+    words = (
+        f"At the input stage of the {name} model the updates' direct part built "
+        f"{part['direct']} of R(theta_0) of the features, the precached part "
+        f"{part['precached']} and the shared part {part['shared']}; "
+        f"{part['remainder']} is the remainder."
+    )
+    if not found.sgd:
+        return words
+    plain = sums(found, name, sgd=True)
+    part = {p: format_percent(signed_share(plain, p, inside).mean()) for p in PARTS[:3]}
+    return words + (
+        " Adam scales each part by the whole gradient's size, so that parts can cancel above the "
+        "real step; of plain gradient steps on the same trajectory the signed shares (below 0: "
+        f"against the feature) are direct {part['direct']}, precached {part['precached']}, "
+        f"shared {part['shared']}."
+    )

@@ -1,0 +1,265 @@
+"""How are a toy experiment's variants trained, probed and accounted for?
+
+Every variant's seeds are one program. What a run leaves in its folder: `variants/NAME.npz` (probes
+of the trained and, beside the standard one, the untrained model), `ledger/NAME-KIND-SEED.npz`,
+`checkpoints/NAME` (the last state) and `metrics.jsonl`.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.toy_config import (
+    DATA,
+    EXAMPLES,
+    FIT,
+    HELD,
+    INIT,
+    TEST,
+    Config,
+    draw,
+    probed_nodes,
+    seed_keys,
+    shape_of,
+    shared_key,
+    tracking_plan,
+    untie_at,
+)
+from jaxfeat.data import toy
+from jaxfeat.features.probe import explained_share, features_at, fit_probes, score_probes
+from jaxfeat.grads.ledger import SUMS, Ledger, load_ledger, make_ledger, save_ledger
+from jaxfeat.grads.moments import StepRule
+from jaxfeat.grads.track import Tracker, node_resid
+from jaxfeat.grads.verify import split_residual
+from jaxfeat.io.atomic import replacing
+from jaxfeat.models.gpt2 import make_gpt2
+from jaxfeat.nn.blocks import at_nodes, residuals
+from jaxfeat.run import folder
+from jaxfeat.run.progress import Progress, progress
+from jaxfeat.train.checkpoint import save_checkpoint, saved_steps
+from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, start_run, train
+from jaxfeat.train.metrics import evaluate
+from jaxfeat.train.step import make_update
+from jaxfeat.train.variants import Variant, init_params, make_variant
+from jaxfeat.types import Array, Batch, Node, Tree, check_tokens
+
+
+class Found(NamedTuple):
+    """A run's numbers: probe results by variant, metric lines, ledgers by variant and seed.
+
+    `nodes` are the probed nodes, the axis of every probe array after the seeds. `ledgers` are of
+    Adam's steps, `sgd` of plain gradient steps on the same trajectories.
+    """
+
+    config: Config
+    nodes: list[Node]
+    probes: dict[str, dict[str, np.ndarray]]
+    metrics: list[dict[str, Any]]
+    ledgers: dict[str, list[Ledger]]
+    sgd: dict[str, list[Ledger]]
+
+
+Measure = Callable[[Config, Variant, Tree, Batch], dict[str, Array]]
+
+
+def train_variants(config: Config, workdir: Path, measure: Measure | None = None) -> None:
+    """Train every variant; one that is done is not run again.
+
+    Args:
+        measure: further metrics of one seed's parameters on the held-out sequences, logged beside
+            the loss: `(config, variant, params, held) -> dict`.
+    """
+    held = draw(config, shared_key(config, HELD), config.held, "held_out")
+    check_tokens(held.token, config.task.vocab_size)
+    digest = hashlib.sha256(np.asarray(held.token).tobytes()).hexdigest()
+    folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
+    logs = config.steps // config.log_every
+    with progress(logs * len(config.variants), "train") as shown:
+        for name in config.variants:
+            train_variant(config, name, workdir, shown, measure)
+
+
+def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
+    """What a variant's ledger tracks; the memory that it is estimated to take is printed."""
+    c = config
+    plan, need = tracking_plan(c, variant.name)
+    print(
+        f"{variant.name}: tracking {len(plan.nodes)} nodes, about {need / 1e9:.2g} GB", flush=True
+    )
+    tracker = Tracker(
+        make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
+        min(EXAMPLES, c.held), c.also_sgd,
+    )  # fmt: skip
+    return Watch(tracker, held, c.stride)
+
+
+def train_variant(
+    config: Config, name: str, workdir: Path, shown: Progress, measure: Measure | None = None
+) -> None:
+    """Train all seeds of a variant as one program; write its probes and ledgers."""
+    c, done = config, workdir / "variants" / f"{name}.npz"
+    logs = c.steps // c.log_every
+    if done.exists():
+        shown.begin(name, logs, logs)
+        return
+    decoder, rule = make_gpt2(shape_of(c)), StepRule()
+    length = c.task.length - 1
+    variant = make_variant(name, m=untie_at(c), length=length)
+    held = draw(c, shared_key(c, HELD), c.held, "held_out")
+    watch = make_watch(c, variant, held) if name in c.tracked else None
+    init = lambda key: init_params(decoder, variant, key, independent=c.independent)
+    params = jax.jit(jax.vmap(init))(seed_keys(c, INIT))
+    run = jax.jit(jax.vmap(lambda p: start_run(rule, p, watch)))(params)
+    update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
+    sample = lambda key: draw(c, key, c.batch, "train")
+    interval = make_interval(update, sample, c.log_every, watch=watch)
+    legal = toy.legal(c.task, jnp.c_[held.token, held.target[:, -1:]])
+    more = measure or (lambda *_: {})
+
+    @jax.jit
+    @jax.vmap
+    def judge(p: Tree) -> tuple[dict[str, Array], dict[str, Array]]:
+        return evaluate(decoder, p, held, legal, variant.copies), more(c, variant, p, held)
+
+    places = np.unique(np.linspace(0, logs, c.ladder + 1).astype(int))
+    ladder = [int(p) * c.log_every for p in places]
+    checkpoints = workdir / "checkpoints" / name
+    start = (saved_steps(checkpoints) or [0])[-1]
+    folder.truncate_metrics(workdir, start, variant=name)
+
+    def log(step: int, run: Run, losses: Array | None) -> None:
+        found, added = jax.tree.map(np.asarray, judge(run.state.params))
+        line = {
+            "variant": name,
+            "step": step,
+            "loss": None if losses is None else float(jnp.mean(losses)),
+            "held_out_loss": found["loss"].tolist(),
+            "first_output_legal": found["legal_by_position"][:, c.task.inputs].tolist(),
+            **{key: value.tolist() for key, value in added.items()},
+        }
+        folder.append_metrics(workdir, line)
+        if watch is not None and run.tracked is not None and step in ladder:
+            path = _snapshots(workdir, name) / f"{step}.npz"
+            _save_snapshot(path, watch, run.state.params, run.tracked)
+        if step:
+            shown.tick(line["loss"], tokens=c.log_every * c.seeds * c.batch * length)
+
+    if start == 0:
+        folder.truncate_metrics(workdir, -1, variant=name)
+        log(0, run, None)
+    shown.begin(name, start // c.log_every, logs)
+    run = train(
+        jax.jit(over_seeds(interval, c.seeds_at_once if watch else 0)), run, seed_keys(c, DATA),
+        c.learning_rate, steps=c.steps, every=c.log_every, checkpoints=checkpoints, on_log=log,
+    )  # fmt: skip
+    if watch is not None:
+        _write_ledgers(config, name, ladder, workdir, watch)
+    results = probe_all(c, decoder, variant, run.state.params)
+    if name == "standard":
+        before = probe_all(c, decoder, variant, params)
+        results |= {f"untrained_{key}": value for key, value in before.items()}
+        few = jax.tree.map(lambda x: x[:8], held)
+        first = jax.tree.map(lambda x: x[0], run.state.params)
+        worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 1)])
+        results |= {"split_residual": worst}
+    _save_arrays(done, results)
+    # what is left of training is its last state, without moments and sums
+    shutil.rmtree(_snapshots(workdir, name), ignore_errors=True)
+    shutil.rmtree(checkpoints)
+    save_checkpoint(checkpoints, c.steps, Run(run.state))
+
+
+def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[str, np.ndarray]:
+    """Probes of all seeds at every node, scored on held-out sequences."""
+    c, nodes = config, probed_nodes(config)
+
+    def read(key: Array, count: int, split: toy.Split, params: Tree):
+        batch = draw(c, key, count, split)
+        tokens = jnp.c_[batch.token, batch.target[:, -1:]]
+        resid = residuals(decoder, params, batch, copies=variant.copies)[0]
+        truth = features_at(toy.features(c.task, tokens)[:, :-1].astype(jnp.float32), nodes)
+        return at_nodes(resid, nodes), truth
+
+    def one(params: Tree) -> dict[str, Array]:
+        with jax.default_matmul_precision("highest"):
+            x, y = read(shared_key(c, FIT), c.probe_fit, "train", params)
+            x_test, y_test = read(shared_key(c, TEST), c.probe_test, "held_out", params)
+            fixed, free = fit_probes(x, y, alpha=c.alpha), fit_probes(x, y, alpha="gcv")
+            scores, free_scores = (score_probes(p, x_test, y_test) for p in (fixed, free))
+            return {
+                "coef": fixed.coef, "r": scores.r, "mse": scores.mse, "r_gcv": free_scores.r,
+                "alpha_gcv": free.alpha, "condition": fixed.condition,
+                "explained": explained_share(x_test, y_test).joint,
+            }  # fmt: skip
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(params))
+
+
+def _snapshots(workdir: Path, name: str) -> Path:
+    """Where copies of a variant's ledger stand while it trains."""
+    return workdir / "checkpoints" / f"{name}-ledger"
+
+
+def _save_snapshot(path: Path, watch: Watch, params: Tree, tracked: Tracked) -> None:
+    """A copy of all seeds' ledger sums and of the residuals at this step."""
+    resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
+    arrays = {"resid": resid(params)} | tracked.sums._asdict()
+    if tracked.sgd is not None:
+        arrays |= {f"sgd_{name}": x for name, x in tracked.sgd._asdict().items()}
+    _save_arrays(path, arrays)
+
+
+def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
+    """One ledger a seed (and kind of step) out of the copies."""
+    place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
+    copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
+    mask = np.ones((len(nodes), config.held), bool)
+    (workdir / "ledger").mkdir(exist_ok=True)
+    for kind in ("adam", "sgd") if config.also_sgd else ("adam",):
+        before, kept = ("", ladder) if kind == "adam" else ("sgd_", [ladder[0], ladder[-1]])
+        for s in range(config.seeds):
+            mine = [
+                {"resid": copy["resid"][s]} | {n: copy[before + n][s] for n in SUMS}
+                for step, copy in zip(ladder, copies, strict=True)
+                if step in kept
+            ]
+            ledger = make_ledger(nodes, kept, mask, mine)
+            save_ledger(ledger, workdir / "ledger" / f"{name}-{kind}-{s}.npz")
+
+
+def load_ledgers(config: Config, workdir: Path, name: str, kind: str = "adam") -> list[Ledger]:
+    """The ledgers of a variant's seeds, of Adam's steps or of plain gradient steps ("sgd")."""
+    place = workdir / "ledger"
+    return [load_ledger(place / f"{name}-{kind}-{s}.npz") for s in range(config.seeds)]
+
+
+def read(config: Config, workdir: Path) -> Found:
+    """The numbers that training left in the result folder."""
+    probes = {}
+    for name in config.variants:
+        with np.load(workdir / "variants" / f"{name}.npz", allow_pickle=False) as z:
+            probes[name] = {key: z[key] for key in z.files if not key.startswith("untrained_")}
+            before = {k.removeprefix("untrained_"): z[k] for k in z.files if "untrained_" in k}
+        if before:
+            probes["untrained"] = before
+    ledgers, sgd = (
+        {name: load_ledgers(config, workdir, name, kind) for name in config.tracked}
+        if kind == "adam" or config.also_sgd
+        else {}
+        for kind in ("adam", "sgd")
+    )
+    metrics = folder.read_metrics(workdir)
+    return Found(config, probed_nodes(config), probes, metrics, ledgers, sgd)
+
+
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Arrays as one `.npz`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "wb") as handle:
+        np.savez(handle, **arrays)
