@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxfeat.nn import attention
 from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens
@@ -82,7 +83,7 @@ def check_batch(decoder: Decoder, batch: Batch) -> None:
         raise UserError(f"batch: {length} positions given, the model has {decoder.length}")
     real = (("token", batch.token, batch.mask), ("target", batch.target, batch.weight))
     for name, ids, counts in real:
-        if not any(isinstance(x, jax.core.Tracer) for x in (ids, counts)):
+        if not any(isinstance(x, Tracer) for x in (ids, counts)):
             check_tokens(np.where(counts, ids, 0), decoder.vocab, name)
 
 

@@ -134,7 +134,7 @@ def test_one_level_off(tmp_path):
 def test_other_config(tmp_path, other):
     """Arrays of another config are refused, never cast or cut."""
     save_checkpoint(tmp_path, 2, VALUE)
-    with pytest.raises(UserError, match="another config: (.* there, .* is needed|it holds)"):
+    with pytest.raises(UserError, match=r"another config: (.* there, .* is needed|it holds)"):
         restore_checkpoint(tmp_path, other)
 
 
@@ -150,12 +150,12 @@ def test_refused(tmp_path):
     with pytest.raises(UserError, match="step: -1 given"):
         save_checkpoint(tmp_path, -1, VALUE)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="no checkpoints can be written in .*file"):
+    with pytest.raises(UserError, match=r"no checkpoints can be written in .*file"):
         save_checkpoint(tmp_path / "file", 1, VALUE)
     path = save_checkpoint(tmp_path / "run", 1, VALUE)
     for part in path.rglob("*"):
         if part.is_file():
             part.write_bytes(b"damaged")
-    with pytest.raises(UserError, match="cannot be read .*; delete it to go on") as told:
+    with pytest.raises(UserError, match=r"cannot be read .*; delete it to go on") as told:
         restore_checkpoint(tmp_path / "run", VALUE)
     assert "\n" not in str(told.value)

@@ -118,6 +118,8 @@ def test_masks_and_tallies_taken_in():
 def test_watch_of_an_untracked_run():
     with pytest.raises(UserError, match="the run tracks nothing"):
         small.plain_interval()(small.start(False), KEY, jnp.float32(RATE))
+    with pytest.raises(UserError, match="the run is tracked: give its watch"):
+        small.plain_interval(watched=False)(small.start(), KEY, jnp.float32(RATE))
 
 
 @pytest.mark.parametrize(("steps", "stride"), [(5, 2), (4, 8), (4, 0), (4, -1)])
