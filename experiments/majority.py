@@ -16,9 +16,9 @@ from typing import Any
 from experiments import toy_page
 from experiments.toy_config import Config, check
 from experiments.toy_numbers import Contrast, input_stage
-from experiments.toy_training import read, train_variants
+from experiments.toy_training import data_hash, read, train_variants
 from jaxfeat.data import toy
-from jaxfeat.run import cli
+from jaxfeat.run import cli, folder
 
 PRESETS = {
     "smoke": Config(
@@ -52,6 +52,7 @@ CLAIMS = (
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:
     """Train every variant, probe, account and report; a variant that is done is not run again."""
+    folder.add_provenance(workdir, data_hash=data_hash(config), analysis_precision="highest")
     train_variants(config, workdir)
     return toy_page.write(
         read(config, workdir), workdir, CLAIMS,

@@ -58,6 +58,8 @@ class Config:
     """Where movements are linearised: "start" of a stride or "both" ends."""
     also_sgd: bool = True
     """Keep the ledger of plain gradient steps on the same trajectory beside Adam's."""
+    by_copy: bool = False
+    """Keep a ledger of what acts through the same parameters if untied at untie_at, too."""
     ladder: int = 5
     """Copies of the ledger over the run, for influence over time."""
     log_every: int = 50

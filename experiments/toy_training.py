@@ -42,10 +42,10 @@ from jaxfeat.models.gpt2 import make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import folder
 from jaxfeat.run.progress import Progress, progress
-from jaxfeat.train.checkpoint import save_checkpoint, saved_steps
+from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, start_run, train
 from jaxfeat.train.metrics import evaluate
-from jaxfeat.train.step import make_update
+from jaxfeat.train.step import TrainState, init_state, make_update
 from jaxfeat.train.variants import Variant, init_params, make_variant
 from jaxfeat.types import Array, Batch, Node, Tree, check_tokens
 
@@ -75,10 +75,6 @@ def train_variants(config: Config, workdir: Path, measure: Measure | None = None
         measure: further metrics of one seed's parameters on the held-out sequences, logged beside
             the loss: `(config, variant, params, held) -> dict`.
     """
-    held = draw(config, shared_key(config, HELD), config.held, "held_out")
-    check_tokens(held.token, config.task.vocab_size)
-    digest = hashlib.sha256(np.asarray(held.token).tobytes()).hexdigest()
-    folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
     logs = config.steps // config.log_every
     with progress(logs * len(config.variants), "train") as shown:
         for name in config.variants:
@@ -94,9 +90,16 @@ def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
     )
     tracker = Tracker(
         make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
-        min(EXAMPLES, c.held), c.also_sgd,
+        min(EXAMPLES, c.held), c.also_sgd, (0, untie_at(c)) if c.by_copy else None,
     )  # fmt: skip
     return Watch(tracker, held, c.stride)
+
+
+def data_hash(config: Config) -> str:
+    """SHA-256 of the held-out sequences, which follow from the settings."""
+    held = draw(config, shared_key(config, HELD), config.held, "held_out")
+    check_tokens(held.token, config.task.vocab_size)
+    return hashlib.sha256(np.asarray(held.token).tobytes()).hexdigest()
 
 
 def train_variant(
@@ -107,6 +110,7 @@ def train_variant(
     logs = c.steps // c.log_every
     if done.exists():
         shown.begin(name, logs, logs)
+        _tidy(workdir, name)
         return
     decoder, rule = make_gpt2(shape_of(c)), StepRule()
     length = c.task.length - 1
@@ -129,7 +133,7 @@ def train_variant(
 
     places = np.unique(np.linspace(0, logs, c.ladder + 1).astype(int))
     ladder = [int(p) * c.log_every for p in places]
-    checkpoints = workdir / "checkpoints" / name
+    checkpoints = _running(workdir, name)
     start = (saved_steps(checkpoints) or [0])[-1]
     folder.truncate_metrics(workdir, start, variant=name)
 
@@ -168,11 +172,19 @@ def train_variant(
         first = jax.tree.map(lambda x: x[0], run.state.params)
         worst = split_residual(decoder, first, few, [(1, c.first), (1, length - 1)])
         results |= {"split_residual": worst}
-    _save_arrays(done, results)
     # what is left of training is its last state, without moments and sums
-    shutil.rmtree(_snapshots(workdir, name), ignore_errors=True)
-    shutil.rmtree(checkpoints)
-    save_checkpoint(checkpoints, c.steps, Run(run.state))
+    save_checkpoint(workdir / "checkpoints" / name, c.steps, run.state)
+    _save_arrays(done, results)
+    _tidy(workdir, name)
+
+
+def final_state(config: Config, name: str, workdir: Path) -> TrainState:
+    """The state of all seeds of a trained variant."""
+    decoder = make_gpt2(shape_of(config))
+    variant = make_variant(name, m=untie_at(config), length=config.task.length - 1)
+    begin = lambda key: init_state(StepRule(), init_params(decoder, variant, key))
+    like = jax.eval_shape(jax.vmap(begin), seed_keys(config, INIT))
+    return restore_checkpoint(workdir / "checkpoints" / name, like)
 
 
 def probe_all(config: Config, decoder, variant: Variant, params: Tree) -> dict[str, np.ndarray]:
@@ -206,12 +218,23 @@ def _snapshots(workdir: Path, name: str) -> Path:
     return workdir / "checkpoints" / f"{name}-ledger"
 
 
+def _running(workdir: Path, name: str) -> Path:
+    """Where the checkpoints of a variant stand while it trains."""
+    return workdir / "checkpoints" / f"{name}-running"
+
+
+def _tidy(workdir: Path, name: str) -> None:
+    """Remove what only a running variant needs."""
+    for place in (_snapshots(workdir, name), _running(workdir, name)):
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def _save_snapshot(path: Path, watch: Watch, params: Tree, tracked: Tracked) -> None:
     """A copy of all seeds' ledger sums and of the residuals at this step."""
     resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
     arrays = {"resid": resid(params)} | tracked.sums._asdict()
-    if tracked.sgd is not None:
-        arrays |= {f"sgd_{name}": x for name, x in tracked.sgd._asdict().items()}
+    for kind, sums in tracked.also.items():
+        arrays |= {f"{kind}_{name}": x for name, x in sums._asdict().items()}
     _save_arrays(path, arrays)
 
 
@@ -221,8 +244,9 @@ def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, 
     copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
     mask = np.ones((len(nodes), config.held), bool)
     (workdir / "ledger").mkdir(exist_ok=True)
-    for kind in ("adam", "sgd") if config.also_sgd else ("adam",):
-        before, kept = ("", ladder) if kind == "adam" else ("sgd_", [ladder[0], ladder[-1]])
+    for kind in ("adam", *watch.tracker.also):
+        before = "" if kind == "adam" else f"{kind}_"
+        kept = [ladder[0], ladder[-1]] if kind == "sgd" else ladder
         for s in range(config.seeds):
             mine = [
                 {"resid": copy["resid"][s]} | {n: copy[before + n][s] for n in SUMS}

@@ -21,7 +21,6 @@ ROUTES = {
     "scaled": route.scaled(0.5),
     "booleans": WEIGHTS > 0.7,
     "weights": WEIGHTS,
-    "by_block": route.scaled(0.5, 2.0),
 }
 
 

@@ -15,7 +15,7 @@ class Influence(NamedTuple):
     """Influence of each component on features; arrays of one shape, usually `[nodes, F]`.
 
     `risk_start` and `risk_stop` are R at both ends of the summed stretch, `scale` is R(theta_0):
-    shares are told against it.
+    shares are told against it. `decay` is what decoupled weight decay built, 0 without any.
     """
 
     direct: np.ndarray
@@ -24,11 +24,12 @@ class Influence(NamedTuple):
     risk_start: np.ndarray
     risk_stop: np.ndarray
     scale: np.ndarray
+    decay: np.ndarray | float = 0.0
 
     @property
     def combined(self) -> np.ndarray:
-        """The sum of the three components."""
-        return self.direct + self.precached + self.shared
+        """The sum of the three components and the decay."""
+        return self.direct + self.precached + self.shared + self.decay
 
     @property
     def fall(self) -> np.ndarray:

@@ -36,9 +36,9 @@ from jaxfeat.types import Array, Node, UserError
 class LedgerSums(NamedTuple):
     """The running sums, on the device. Halves are the first and the second half of E.
 
-    first `[n, E, D]`: residuals at the start. moved `[n, 3, E, D]`. cross `[2, n, 3, D, D]`: by
-    half. bar `[3, n, 3, D, D]`: by half, and of all of E (which is not their sum). sizes
-    `[n, 4]`: sums of `|G_c|` and of `|G|`.
+    first `[n, E, D]`: residuals at the start. moved `[n, P, E, D]`, P parts: direct, precached,
+    shared and, where there is any, decay. cross `[2, n, P, D, D]`: by half. bar `[3, n, P, D, D]`:
+    by half, and of all of E (which is not their sum). sizes `[n, 4]`: sums of `|G_c|` and `|G|`.
     """
 
     first: Array
@@ -48,7 +48,7 @@ class LedgerSums(NamedTuple):
     sizes: Array
 
 
-def open_ledger(first: Array) -> LedgerSums:
+def open_ledger(first: Array, parts: int = 3) -> LedgerSums:
     """Empty sums for residuals `[n, E, D]` at the nodes at the start of training."""
     n, examples, width = first.shape
     if examples % 2:
@@ -57,9 +57,9 @@ def open_ledger(first: Array) -> LedgerSums:
     zeros = lambda *shape: jnp.zeros(shape, first.dtype)
     return LedgerSums(
         first,
-        zeros(n, 3, examples, width),
-        zeros(2, n, 3, width, width),
-        zeros(3, n, 3, width, width),
+        zeros(n, parts, examples, width),
+        zeros(2, n, parts, width, width),
+        zeros(3, n, parts, width, width),
         zeros(n, 4),
     )
 
@@ -147,7 +147,7 @@ def matrices(
     centred: bool = True,
     half: int | None = None,
 ) -> np.ndarray:
-    """`A_c` of every node and component, `[n, 3, D, D]`, in float64: `I_c(w) = w^T A_c w`.
+    """`A_c` of every node and part, `[n, P, D, D]`, in float64: `I_c(w) = w^T A_c w`.
 
     Args:
         start, stop: ladder places (not steps) between which influence is summed.
@@ -164,7 +164,7 @@ def matrices(
     weight = _weights(ledger, half)
     cross, bar = _between(ledger.cross, start, stop), _between(ledger.bar, start, stop)
     if half is None:
-        real = np.stack([_count(ledger, 0), _count(ledger, 1)])[..., None, None, None]
+        real = np.stack([half_count(ledger, 0), half_count(ledger, 1)])[..., None, None, None]
         cross = (cross * real).sum(axis=0) / np.maximum(real.sum(axis=0), 1)
     else:
         cross = cross[half]
@@ -210,7 +210,8 @@ def influence(
     whole = matrices(ledger, start=start, stop=stop, target=target, centred=centred, half=half)
     parts = np.einsum("nfd,ncde,nfe->cnf", w, whole, w, optimize=True)
     risk = lambda place: _risk(ledger, w, place, target, centred, half)
-    return Influence(*parts, risk_start=risk(start), risk_stop=risk(stop), scale=risk(0))
+    ends = {"risk_start": risk(start), "risk_stop": risk(stop), "scale": risk(0)}
+    return Influence(*parts[:3], **ends, decay=parts[3] if len(parts) > 3 else 0 * parts[0])
 
 
 def cancellation(ledger: Ledger, *, start: int = 0, stop: int = -1) -> np.ndarray:
@@ -271,7 +272,7 @@ def _between(sums: np.ndarray, start: int, stop: int) -> np.ndarray:
     return sums[stop].astype(np.float64) - sums[start]
 
 
-def _count(ledger: Ledger, half: int) -> np.ndarray:
+def half_count(ledger: Ledger, half: int) -> np.ndarray:
     """Real examples of a half, `[n]`."""
     middle = ledger.mask.shape[1] // 2
     part = ledger.mask[:, :middle] if half == 0 else ledger.mask[:, middle:]

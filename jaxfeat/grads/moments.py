@@ -1,9 +1,11 @@
 """Which part of an optimiser step does each component of the gradient make?
 
-SGD: `G_c = lr g_c`. Adam: each component keeps its own first moment, the second moment is the
-real one: `m_c <- b1 m_c + (1 - b1) g_c` and
-`G_c = lr m_c / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`. Parameters move by -G, and the G_c of
-the three components sum to the change that the optimiser makes (arXiv 2603.14087, Def. 3.3).
+SGD: `G_c = lr g_c`. Momentum: each component keeps its own trace, `m_c <- b1 m_c + g_c` and
+`G_c = lr m_c`. Adam: each component keeps its own first moment, the second moment is the real one:
+`m_c <- b1 m_c + (1 - b1) g_c` and `G_c = lr m_c / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)`.
+Parameters move by -G, and the G_c of the three components sum to the change that the optimiser
+makes (arXiv 2603.14087, Def. 3.3). Decoupled weight decay moves them by `-lr decay theta` besides:
+that belongs to no component and is a part of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,33 +24,56 @@ from jaxfeat.types import Array, Tree, UserError
 
 
 class StepRule(NamedTuple):
-    """How gradients become parameter steps: "adam" or "sgd" (then b1, b2, eps are not read)."""
+    """How gradients become parameter steps: "adam", "momentum" or "sgd".
+
+    `b1` is Adam's or the momentum; `b2` and `eps` are Adam's. `decay` is decoupled weight decay of
+    every parameter (AdamW; Loshchilov, Hutter 2019), times the learning rate. `clip` is refused.
+    """
 
     name: str = "adam"
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
+    decay: float = 0.0
+    clip: float = 0.0
 
 
-class OptState(NamedTuple):
-    """Adam's moments and the number of updates done; for SGD the moments are empty trees."""
+RULES = ("adam", "momentum", "sgd")
 
-    count: Array
-    mu: Tree
-    nu: Tree
+
+def check_rule(rule: StepRule) -> StepRule:
+    """The rule, if its steps split by component.
+
+    Raises:
+        UserError: an unknown optimiser, a value out of range, clipping.
+
+    >>> check_rule(StepRule("momentum", b1=0.5)).b1
+    0.5
+    """
+    if rule.name not in RULES:
+        raise UserError(f"optimizer: {rule.name!r} is unknown; valid: {', '.join(RULES)}")
+    for name, top in (("b1", 1.0), ("b2", 1.0), ("eps", np.inf), ("decay", np.inf)):
+        if not 0 <= getattr(rule, name) < top:
+            told = f"at least 0 and below {top:g}" if top == 1 else "finite and at least 0"
+            raise UserError(f"optimizer: {name} {getattr(rule, name)} given, {told} needed")
+    if rule.clip:
+        raise UserError(
+            "optimizer: clipping is refused: its factor depends on the whole gradient's norm, so "
+            "that a component's step would change with the others and influence could not add up"
+        )
+    return rule
 
 
 def make_optimizer(rule: StepRule) -> optax.GradientTransformation:
-    """The rule as an optax transformation that leaves out the learning rate.
+    """The rule as an optax transformation that leaves out the learning rate and the decay.
 
     Raises:
-        UserError: an optimiser whose steps have no exact split.
+        UserError: as `check_rule`.
     """
+    check_rule(rule)
     if rule.name == "adam":
         return optax.scale_by_adam(rule.b1, rule.b2, rule.eps)
-    if rule.name == "sgd":
-        return optax.identity()
-    raise UserError(f"optimizer: {rule.name!r} is unknown; valid: adam, sgd")
+    return optax.trace(rule.b1) if rule.name == "momentum" else optax.identity()
 
 
 def zero_parts(params: Tree, plan: Plan) -> Parts:
@@ -71,20 +96,21 @@ def zero_parts(params: Tree, plan: Plan) -> Parts:
     )
 
 
-def advance_moments(rule: StepRule, moments: Parts, grads: Parts) -> Parts:
-    """`m_c <- b1 m_c + (1 - b1) g_c`; under SGD the gradients themselves."""
+def advance_moments(rule: StepRule, moments: Tree, grads: Tree) -> Tree:
+    """`m_c <- b1 m_c + (1 - b1) g_c`, under momentum `b1 m_c + g_c`, under SGD the gradients."""
     if rule.name == "sgd":
         return grads
-    return jax.tree.map(lambda m, g: rule.b1 * m + (1 - rule.b1) * g, moments, grads)
+    new = 1 - rule.b1 if rule.name == "adam" else 1.0
+    return jax.tree.map(lambda m, g: rule.b1 * m + new * g, moments, grads)
 
 
 def step_scale(rule: StepRule, learning_rate: Array, state, params: Tree) -> Tree:
     """What a first moment is multiplied by to give a step, shaped like the parameters.
 
     Args:
-        state: the optimiser's state AFTER the update (for SGD it is not read).
+        state: the optimiser's state AFTER the update (read for Adam only).
     """
-    if rule.name == "sgd":
+    if rule.name != "adam":
         return jax.tree.map(lambda x: jnp.full_like(x, learning_rate), params)
     count = state.count
     first = learning_rate / (1 - rule.b1**count)

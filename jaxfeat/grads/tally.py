@@ -25,7 +25,8 @@ class Tally(NamedTuple):
     """Running sums for given features.
 
     w `[n, F, D]`; weight `[n, E, F, kinds]`: of the means over a type's examples; first
-    `[n, E, F]`: w . r_0; moved, products `[n, 3, E, F]`; means `[n, 3, F, kinds]`.
+    `[n, E, F]`: w . r_0; moved, products `[n, P, E, F]`; means `[n, P, F, kinds]` for P parts
+    (`LedgerSums`).
     """
 
     w: Array
@@ -36,7 +37,9 @@ class Tally(NamedTuple):
     means: Array
 
 
-def open_tally(first: Array, w: Array, types: Array | None = None, kinds: int = 1) -> Tally:
+def open_tally(
+    first: Array, w: Array, types: Array | None = None, kinds: int = 1, parts: int = 3
+) -> Tally:
     """Empty sums.
 
     Args:
@@ -55,8 +58,8 @@ def open_tally(first: Array, w: Array, types: Array | None = None, kinds: int = 
     first, w = widen(first), widen(w)
     weight = type_weights(types, kinds, shape, first.dtype)
     zeros = lambda *s: jnp.zeros(s, first.dtype)
-    along = (n, 3, examples, w.shape[1])
-    means = zeros(n, 3, w.shape[1], weight.shape[-1])
+    along = (n, parts, examples, w.shape[1])
+    means = zeros(n, parts, w.shape[1], weight.shape[-1])
     return Tally(w, weight, _read(w, first), zeros(*along), zeros(*along), means)
 
 
@@ -95,7 +98,8 @@ def tally_influence(tally: Tally, goal: Array, now: Array, *, centred: bool = Tr
         return 0.5 * (square - mean(error) ** 2 if centred else square)
 
     start = risk(-star)
-    return Influence(*parts, risk_start=start, risk_stop=risk(stop - star), scale=start)
+    ends = {"risk_start": start, "risk_stop": risk(stop - star), "scale": start}
+    return Influence(*parts[:3], **ends, decay=parts[3] if len(parts) > 3 else 0 * parts[0])
 
 
 def _read(w: Array, resid: Array) -> Array:

@@ -4,6 +4,12 @@ After every update `advance` takes the components of its gradient into their fir
 their steps up; at the end of a window of updates `measure` asks how these steps move the residual
 stream on a fixed set of sequences E. Both only read the model: the update itself is made elsewhere,
 by the same program with and without tracking.
+
+*By parameter copy* (`by_copy`): seen as if each segment of positions had parameters of its own, a
+component's step is the sum over copies q of `G_q`, applied to every copy p alike: influence is
+`sum_{p,q} <grad_p R, G_q>`. Its part with p = q (the same copy) is what the component would do in
+the model untied there; the rest comes by tying. So everything by copy is this file's own work on
+the untied model with equal parameters.
 """
 
 from collections.abc import Callable
@@ -17,6 +23,7 @@ from jaxfeat import tree
 from jaxfeat.grads.moments import (
     StepRule,
     advance_moments,
+    check_rule,
     scale_parts,
     step_scale,
     step_sizes,
@@ -26,7 +33,7 @@ from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.split import cotangents, row_cotangents
 from jaxfeat.grads.sweep import Parts, View, pull, push
 from jaxfeat.nn.blocks import at_nodes, residuals
-from jaxfeat.nn.copies import Copies
+from jaxfeat.nn.copies import Copies, check_copies, refine_copies
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.route import resolve
 from jaxfeat.types import Array, Batch, Tree, UserError
@@ -37,8 +44,9 @@ class Tracker(NamedTuple):
 
     `route` and `copies` are those of training. `also_sgd` adds the movements along the plain
     gradient steps `lr g_c` on the same trajectory: Adam's component steps can cancel far above the
-    real step, theirs do not. `ends` is "start" (movements along the steps are
-    taken at the window's start) or "both" (the mean of both ends: second order in the step).
+    real step, theirs do not. `by_copy` names segments of positions, at least as fine as `copies`,
+    and adds each component's part by the same copy. `ends` is "start" (movements along the steps
+    are taken at the window's start) or "both" (the mean of both ends: second order in the step).
     `examples_at_once` sequences of E are worked on together; memory grows with it, results do not
     depend on it.
     """
@@ -51,43 +59,82 @@ class Tracker(NamedTuple):
     ends: str = "start"
     examples_at_once: int = 256
     also_sgd: bool = False
+    by_copy: Copies = None
+
+    @property
+    def parts(self) -> int:
+        """How many parts a movement has: the components, and the decay where there is one."""
+        return 4 if self.rule.decay else 3
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """What is measured beside the optimiser's components, by name."""
+        asked = {"sgd": self.also_sgd, "same_copy": self.by_copy is not None}
+        return tuple(name for name, wanted in asked.items() if wanted)
+
+
+class Steps(NamedTuple):
+    """Gradients, moments or steps of a plan's rows, and of the whole that they are parts of."""
+
+    rows: Parts
+    whole: Tree
+
+
+class Moments(NamedTuple):
+    """First moments of the rows; `by_copy`: of rows and whole by parameter copy, where asked."""
+
+    rows: Parts
+    by_copy: Steps | None = None
 
 
 class Window(NamedTuple):
-    """The updates of a window: component moments, component steps so far, parameters before.
+    """The updates of a window: moments, component steps so far, parameters before.
 
-    `sgd` and `sgd_whole`: the components and the whole of the plain gradient steps, where asked.
+    `also`: the steps of what is measured beside (`Tracker.also`). `decay`: what decoupled decay
+    has taken from the parameters, where there is any.
     """
 
-    moments: Parts
+    moments: Moments
     steps: Parts
     start: Tree
-    sgd: Parts | None = None
-    sgd_whole: Tree | None = None
+    also: dict[str, Steps] = {}  # noqa: RUF012 (no one writes into it)
+    decay: Tree | None = None
 
 
 class Movement(NamedTuple):
     """What a window did at the nodes, on E.
 
-    `before`, `after` `[nodes, E, D]`: residuals at both ends. `along` `[nodes, 3, E, D]`:
-    `rdot_c = J G_c` of direct, precached, shared; parameters move by -G. `sizes` `[nodes, 4]`:
-    `|G_c|` and `|G|`. `sgd`: as `along`, for the plain gradient steps, where asked.
+    `before`, `after` `[nodes, E, D]`: residuals at both ends. `along` `[nodes, parts, E, D]`:
+    `rdot_c = J G_c` of direct, precached, shared and, where there is any, decay; parameters move by
+    -G. `sizes` `[nodes, 4]`: `|G_c|` and `|G|` of what the gradient moved. `also`: by name
+    `[nodes, 3, E, D]`, along plain gradient steps ("sgd") and along each component's steps acting
+    through the same parameter copy alone ("same_copy").
     """
 
     before: Array
     after: Array
     along: Array
     sizes: Array
-    sgd: Array | None = None
+    also: dict[str, Array] = {}  # noqa: RUF012 (no one writes into it)
 
 
-def start_window(tracker: Tracker, params: Tree, moments: Parts | None = None) -> Window:
-    """A window that begins at these parameters, with moments carried over or zero."""
-    zero = zero_parts(params, tracker.plan)
-    window = Window(zero if moments is None else moments, zero, params)
+def start_window(tracker: Tracker, params: Tree, moments: Moments | None = None) -> Window:
+    """A window that begins at these parameters, with moments carried over or zero.
+
+    Raises:
+        UserError: an optimiser that cannot be split, segments by copy that do not fit.
+    """
+    check_rule(tracker.rule)
+    zero, also = zero_parts(params, tracker.plan), {}
+    by_copy = None
     if tracker.also_sgd:
-        window = window._replace(sgd=zero, sgd_whole=tree.zeros(params))
-    return window
+        also["sgd"] = Steps(zero, tree.zeros(params))
+    if tracker.by_copy not in (None, tracker.copies):
+        fine = _untied(tracker, params)[1]
+        by_copy = also["same_copy"] = Steps(zero_parts(fine, tracker.plan), tree.zeros(fine))
+    decay = tree.zeros(params) if tracker.rule.decay else None
+    moments = Moments(zero, by_copy) if moments is None else moments
+    return Window(moments, zero, params, also, decay)
 
 
 def advance(
@@ -103,13 +150,30 @@ def advance(
     Args:
         params: before the update. opt_state: after it. batch: what it was computed on.
     """
-    grads, whole = _component_gradients(tracker, params, batch)
-    moments, step = _steps(tracker, window.moments, grads, params, opt_state, learning_rate)
-    window = window._replace(moments=moments, steps=tree.add(window.steps, step))
-    if not tracker.also_sgd:
-        return window
-    grow = lambda total, g: jax.tree.map(lambda x, y: x + learning_rate * y, total, g)
-    return window._replace(sgd=grow(window.sgd, grads), sgd_whole=grow(window.sgd_whole, whole))
+    rule, also = tracker.rule, dict(window.also)
+    grads, whole = _gradients(tracker, params, batch, whole=tracker.also_sgd)
+    scale = step_scale(rule, learning_rate, opt_state, params)
+    rows = advance_moments(rule, window.moments.rows, grads)
+    steps = tree.add(window.steps, scale_parts(rows, scale))
+    if tracker.also_sgd:
+        grow = lambda total, g: jax.tree.map(lambda x, y: x + learning_rate * y, total, g)
+        also["sgd"] = grow(also["sgd"], Steps(grads, whole))
+    by_copy = window.moments.by_copy
+    if by_copy is not None:
+        untied, fine = _untied(tracker, params)
+        found = Steps(*_gradients(untied, fine, batch, whole=True))
+        by_copy = advance_moments(rule, by_copy, found)
+        fine_scale = refine_copies(scale, tracker.copies, tracker.by_copy)
+        step = Steps(
+            scale_parts(by_copy.rows, fine_scale),
+            jax.tree.map(lambda m, s: m * s, by_copy.whole, fine_scale),
+        )
+        also["same_copy"] = tree.add(also["same_copy"], step)
+    decay = window.decay
+    if decay is not None:
+        taken = lambda total, w: total + learning_rate * rule.decay * w
+        decay = jax.tree.map(taken, decay, params)
+    return Window(Moments(rows, by_copy), steps, window.start, also, decay)
 
 
 def component_steps(
@@ -120,24 +184,8 @@ def component_steps(
     batch: Batch,
     learning_rate: Array,
 ) -> tuple[Parts, Parts]:
-    """The moments after one update and the steps `G_c` that it consists of; as `advance`."""
-    grads, _ = _component_gradients(tracker, params, batch)
-    return _steps(tracker, moments, grads, params, opt_state, learning_rate)
-
-
-def _component_gradients(tracker: Tracker, params: Tree, batch: Batch) -> tuple[Parts, Tree | None]:
-    """Every row's gradient in the graph of training, and the whole one where SGD is asked for."""
-    t, route = tracker, resolve(tracker.route, batch.token.shape[1])
-    with jax.default_matmul_precision("highest"):
-        found = cotangents(
-            t.decoder, params, batch, route=route, copies=t.copies, gradient=t.also_sgd
-        )
-        view = View(t.decoder, params, batch, found.resid, route, t.copies)
-        return pull(view, row_cotangents(found, t.plan), t.plan), found.gradient
-
-
-def _steps(tracker, moments, grads, params, opt_state, learning_rate) -> tuple[Parts, Parts]:
-    """Moments and steps out of the rows' gradients."""
+    """The rows' moments after one update and the steps `G_c` that it consists of; as `advance`."""
+    grads, _ = _gradients(tracker, params, batch)
     moments = advance_moments(tracker.rule, moments, grads)
     scale = step_scale(tracker.rule, learning_rate, opt_state, params)
     return moments, scale_parts(moments, scale)
@@ -146,57 +194,89 @@ def _steps(tracker, moments, grads, params, opt_state, learning_rate) -> tuple[P
 def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Movement:
     """How the window's component steps move the residual stream on E.
 
-    The whole step is the difference of the parameters, so that the three movements sum to that of
-    the real change. All Jacobians are those of the full graph, also for myopic training.
+    The whole step is the difference of the parameters, so that the movements sum to that of the
+    real change. All Jacobians are those of the full graph, also for myopic training.
 
     Args:
         params: after the window's last update.
         held: E.
     """
-    whole = tree.sub(window.start, params)
     count = held.token.shape[0]
     size = min(tracker.examples_at_once, count)
     if count % size:
         raise UserError(f"examples_at_once: {size} does not divide the {count} sequences of E")
-    parts = jax.tree.map(lambda x: x.reshape(count // size, size, *x.shape[1:]), held)
-    steps = [(window.steps, whole)]
-    if window.sgd is not None:
-        steps.append((window.sgd, window.sgd_whole))
+    whole = tree.sub(window.start, params)
+    whole = whole if window.decay is None else tree.sub(whole, window.decay)
+    own = [Steps(window.steps, whole), *(window.also[n] for n in ("sgd",) if n in window.also)]
     ends = [window.start] if tracker.ends == "start" else [window.start, params]
 
-    def part(held: Batch) -> tuple[Array, Array, Array]:
+    def at(params: Tree, held: Batch) -> tuple[Array, list[Array]]:
+        resid, along, decayed = _along(tracker, params, own, held, window.decay)
+        found = [along[0] if decayed is None else jnp.concatenate([along[0], decayed], axis=1)]
+        found += list(along[1:])
+        if "same_copy" in window.also:
+            untied, fine = _untied(tracker, params)
+            found += list(_along(untied, fine, [window.also["same_copy"]], held)[1])
+        elif "same_copy" in tracker.also:
+            found.append(found[0][:, :3])  # nothing is tied: no other copy is moved
+        return resid, found
+
+    def part(held: Batch) -> tuple[Array, Array, list[Array]]:
         with jax.default_matmul_precision("highest"):
-            resid, along = _over_list(lambda p: _along(tracker, p, steps, held), ends)
+            resid, along = _over_list(lambda p: at(p, held), ends)
             after = resid[1] if len(ends) == 2 else node_resid(tracker, params, held)
-            return resid[0], after, jnp.mean(along, axis=0)
+            return resid[0], after, [jnp.mean(x, axis=0) for x in along]
 
     if count == size:
         before, after, along = part(held)
     else:
+        parts = jax.tree.map(lambda x: x.reshape(count // size, size, *x.shape[1:]), held)
         join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], count, x.shape[-1])
         before, after, along = jax.tree.map(join, jax.lax.map(part, parts))
     sizes = step_sizes(window.steps, tracker.plan, whole)
-    return Movement(before, after, along[0], sizes, along[1] if len(steps) == 2 else None)
+    return Movement(before, after, along[0], sizes, dict(zip(tracker.also, along[1:], strict=True)))
+
+
+def _untied(tracker: Tracker, params: Tree) -> tuple[Tracker, Tree]:
+    """The model as if each segment of `by_copy` had parameters of its own."""
+    untied = tracker._replace(copies=tracker.by_copy, by_copy=None, also_sgd=False)
+    return untied, refine_copies(params, tracker.copies, tracker.by_copy)
+
+
+def _gradients(
+    tracker: Tracker, params: Tree, batch: Batch, whole: bool = False
+) -> tuple[Parts, Tree | None]:
+    """Every row's gradient in the graph of training, and the whole one where it is asked for."""
+    t, length = tracker, batch.token.shape[1]
+    route, copies = resolve(t.route, length), check_copies(t.copies, length)
+    with jax.default_matmul_precision("highest"):
+        found = cotangents(t.decoder, params, batch, route=route, copies=copies, gradient=whole)
+        view = View(t.decoder, params, batch, found.resid, route, copies)
+        return pull(view, row_cotangents(found, t.plan), t.plan), found.gradient
 
 
 def _along(
-    tracker: Tracker, params: Tree, steps: list[tuple[Parts, Tree]], held: Batch
-) -> tuple[Array, Array]:
-    """Residuals `[n, E, D]` and movements along each set of steps `[sets, n, 3, E, D]`."""
+    tracker: Tracker, params: Tree, steps: list[Steps], held: Batch, alone: Tree | None = None
+) -> tuple[Array, Array, Array | None]:
+    """Residuals `[n, E, D]`; movements along each set of steps `[sets, n, 3, E, D]`.
+
+    And along a step that is no component's, `[n, 1, E, D]`, where one is given.
+    """
     plan = tracker.plan
     resid, move = jax.linearize(lambda p: _resid(tracker, p, held), params)
     view = View(tracker.decoder, params, held, resid, None, tracker.copies)
     index = row_index(plan)
     missing = jnp.array(index[:, 1] < 0)[:, None, None]
+    nodes = lambda step: at_nodes(move(step), plan.nodes)
 
-    def one(step: tuple[Parts, Tree]) -> Array:
-        rows = push(view, step[0], plan)
+    def one(step: Steps) -> Array:
+        rows = push(view, step.rows, plan)
         direct = rows[index[:, 0]]
         precached = jnp.where(missing, 0, rows[np.maximum(index[:, 1], 0)])
-        full = at_nodes(move(step[1]), plan.nodes)
-        return jnp.stack([direct, precached, full - direct - precached], axis=1)
+        return jnp.stack([direct, precached, nodes(step.whole) - direct - precached], axis=1)
 
-    return at_nodes(resid, plan.nodes), _over_list(one, steps)
+    alone = None if alone is None else nodes(alone)[:, None]
+    return at_nodes(resid, plan.nodes), _over_list(one, steps), alone
 
 
 def _over_list(fn: Callable[[Tree], Tree], values: list[Tree]) -> Tree:

@@ -96,6 +96,37 @@ def over_examples(
     return jax.vmap(fn, in_axes=axes)(*moved)
 
 
+def refine_copies(params: Tree, copies: Copies, finer: Copies) -> Tree:
+    """The same model with a set of parameters for each of the finer segments.
+
+    Args:
+        params: `{"outer", "blocks"}` of a model with the segments `copies`.
+        finer: segments whose starts include those of `copies`; each takes its segment's copy.
+
+    Returns:
+        Parameters with a copy axis over `finer`: the same function, untied further.
+
+    Raises:
+        UserError: a start of `copies` that is none of `finer`.
+    """
+    if not set(copies or (0,)) <= set(finer or (0,)):
+        raise UserError(f"copies: {finer} must begin segments wherever {copies} does")
+    if finer is None or finer == copies:
+        return params
+    which = np.searchsorted(np.array(copies or (0,)), np.array(finer), side="right") - 1
+
+    def along(tree_: Tree, axis: int) -> Tree:
+        if copies is not None:
+            return jax.tree.map(lambda x: jnp.take(x, which, axis=axis), tree_)
+        spread = lambda x: jnp.broadcast_to(
+            jnp.expand_dims(x, axis), (*x.shape[:axis], len(finer), *x.shape[axis:])
+        )
+        return jax.tree.map(spread, tree_)
+
+    stacked = not isinstance(params["blocks"], tuple)
+    return {"outer": along(params["outer"], 0), "blocks": along(params["blocks"], int(stacked))}
+
+
 def stack_copies(trees: list[Tree]) -> Tree:
     """Parameter sets `{"outer", "blocks"}` stacked as copies."""
     outer = jax.tree.map(lambda *x: jnp.stack(x), *(t["outer"] for t in trees))

@@ -13,9 +13,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxfeat.grads.ledger import LedgerSums, add_movement, open_ledger
-from jaxfeat.grads.sweep import Parts
 from jaxfeat.grads.tally import Tally, add_to_tally
-from jaxfeat.grads.track import Tracker, advance, measure, node_resid, start_window
+from jaxfeat.grads.track import (
+    Moments,
+    Movement,
+    Tracker,
+    advance,
+    measure,
+    node_resid,
+    start_window,
+)
 from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Batch, Tree, UserError
@@ -26,13 +33,13 @@ Sample = Callable[[Array], Batch]  # a key to a batch
 class Tracked(NamedTuple):
     """What tracking carries along: component moments, ledger sums, tallies (or None).
 
-    `sgd`: the ledger of the plain gradient steps on the same trajectory, where asked.
+    `also`: ledgers of what is measured beside on the same trajectory (`Tracker.also`), by name.
     """
 
-    moments: Parts
+    moments: Moments
     sums: LedgerSums
     tally: Tally | None = None
-    sgd: LedgerSums | None = None
+    also: dict[str, LedgerSums] = {}  # noqa: RUF012 (no one writes into it)
 
 
 class Run(NamedTuple):
@@ -72,9 +79,9 @@ def start_tracking(params: Tree, watch: Watch, tally_of=None) -> Tracked:
     """Tracking that begins at these parameters; `tally_of` as in `start_run`."""
     first = node_resid(watch.tracker, params, watch.held)
     moments = start_window(watch.tracker, params).moments
-    sgd = open_ledger(first) if watch.tracker.also_sgd else None
+    also = {name: open_ledger(first) for name in watch.tracker.also}
     tally = None if tally_of is None else tally_of(first)
-    return Tracked(moments, open_ledger(first), tally, sgd)
+    return Tracked(moments, open_ledger(first, watch.tracker.parts), tally, also)
 
 
 def make_interval(
@@ -166,15 +173,16 @@ def over_seeds(interval: Callable, at_once: int = 0) -> Callable:
     return all_seeds
 
 
-def take_in(tracked: Tracked, moments: Parts, movement, watch: Watch) -> Tracked:
+def take_in(tracked: Tracked, moments: Moments, movement: Movement, watch: Watch) -> Tracked:
     """Tracking after a window: its movement in the ledger and the tallies."""
     positions = jnp.array([i for _, i in watch.tracker.plan.nodes])
     mask = watch.held.mask[:, positions].T
     tally = None if tracked.tally is None else add_to_tally(tracked.tally, movement)
-    sgd = tracked.sgd
-    if sgd is not None:
-        sgd = add_movement(sgd, movement._replace(along=movement.sgd), mask)
-    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, sgd)
+    also = {
+        name: add_movement(sums, movement._replace(along=movement.also[name]), mask)
+        for name, sums in tracked.also.items()
+    }
+    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, also)
 
 
 def train(

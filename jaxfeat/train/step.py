@@ -48,6 +48,8 @@ def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies 
         value, grads = jax.value_and_grad(loss)(state.params)
         wide = jax.tree.map(tree.widen, grads)
         steps, opt_state = optimizer.update(wide, state.opt_state)
+        if rule.decay:
+            steps = jax.tree.map(lambda u, p: u + rule.decay * p, steps, state.params)
         params = jax.tree.map(
             lambda p, u: p - (learning_rate * u).astype(p.dtype), state.params, steps
         )

@@ -31,7 +31,11 @@ from jaxfeat.types import UserError
 
 NODES, UPDATES, RATE = [(1, 3), (0, 2)], 3, 0.01
 # eps is large enough that the rounding in a key bias's zero gradient stays rounding
-RULES = {"adam": StepRule("adam", 0.8, 0.95, 1e-3), "sgd": StepRule("sgd")}
+RULES = {
+    "adam": StepRule("adam", 0.8, 0.95, 1e-3),
+    "sgd": StepRule("sgd"),
+    "momentum": StepRule("momentum", 0.7),
+}
 VARIANTS = {
     "tied": ("full", None),
     "myopic": ("myopic", None),
@@ -155,6 +159,24 @@ def test_sgd(variant):
             close(jax.tree.map(lambda *x: RATE * sum(x), *parts), change, 1e-12)
 
 
+def test_momentum():
+    """Each component keeps a trace of its own; the steps sum to the parameters' change."""
+    found, decay = seen("tied", "momentum")[1], RULES["momentum"].b1
+    for t, now in enumerate(found):
+        change = minus(now.before, now.after)
+        history = [found[s].parts for s in range(t + 1)]
+        for n in range(len(NODES)):
+            total = jax.tree.map(np.zeros_like, change)
+            for c in range(3):
+                trace = jax.tree.map(np.zeros_like, change)
+                for parts in history:
+                    trace = jax.tree.map(lambda m, g, n=n: decay * m + g[n], trace, parts[c])
+                if c < 2:
+                    close(tree.index(now.moments[c], n), trace, 1e-12, size_of=change)
+                total = jax.tree.map(lambda x, m: x + RATE * m, total, trace)
+            close(total, change, 1e-12)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_norms(variant):
     """`squared_norms` of the rows are those of the spread trees; no row, no precached part."""
@@ -182,8 +204,33 @@ def test_optimizers():
     for rule, theirs in {
         StepRule(): optax.scale_by_adam(0.9, 0.999, 1e-8),
         StepRule("sgd"): optax.identity(),
+        StepRule("momentum", 0.5): optax.trace(0.5),
     }.items():
         ours = make_optimizer(rule)
         tiny.same(ours.update(grads, ours.init(grads)), theirs.update(grads, theirs.init(grads)))
-    with pytest.raises(UserError, match="'adamw' is unknown; valid: adam, sgd"):
-        make_optimizer(StepRule("adamw"))
+    for rule, words in {
+        StepRule("adamw"): "'adamw' is unknown; valid: adam, momentum, sgd",
+        StepRule(clip=1.0): "clipping is refused: its factor depends on the whole gradient's norm",
+        StepRule(decay=-0.1): "decay -0.1 given, finite and at least 0",
+        StepRule(b1=1.0): "b1 1.0 given, at least 0 and below 1",
+        StepRule(eps=float("nan")): "eps nan given",
+    }.items():
+        with pytest.raises(UserError, match=words):
+            make_optimizer(rule)
+
+
+def test_decay_is_optax_adamw():
+    """Decoupled decay: the same update as optax's AdamW."""
+    rule = StepRule(decay=0.1)
+    with jax.enable_x64(True):
+        params = tiny.to64(tiny.params_of(DECODER))
+        batch = tiny.batch_of(3)
+        step = jax.jit(make_update(DECODER, rule), compiler_options=QUICK)
+        ours, _ = step(init_state(rule, params), batch, jnp.array(RATE))
+        plain, _ = step(init_state(rule, params), batch, jnp.array(0.0))
+        theirs = optax.adamw(RATE, weight_decay=0.1)
+        # the gradient out of Adam's first moment after one update
+        grads = jax.tree.map(lambda m: m / (1 - rule.b1), ours.opt_state.mu)
+        updates, _ = theirs.update(grads, theirs.init(params), params)
+        close(ours.params, optax.apply_updates(params, updates), 1e-12)
+    tiny.same(plain.params, params)

@@ -13,9 +13,10 @@ from jaxfeat.grads.split import split_by_definition, split_gradient
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import mean_loss
-from jaxfeat.nn.route import resolve
+from jaxfeat.nn.route import resolve, scaled
 from jaxfeat.types import Batch, UserError
 
+BY_BLOCK = {"by_block": scaled(0.5, 2.0)}
 ALL_COPIES = tuple(range(LENGTH))
 USER = user_model.make_decoder()
 USER_NODES, AT_ONCE = [(2, 3), (1, 1)], {"chunks": 1, "at_once": 9}
@@ -109,7 +110,7 @@ CASES = [
 @pytest.mark.parametrize(("decoder", "pads", "side", "nodes", "grouping", "route", "copies"), CASES)
 def test_equals_definition(decoder, pads, side, nodes, grouping, route, copies):
     """To 1e-10 in float64, over models, padding, graphs, nodes in any order and grouping."""
-    route = None if route is None else ROUTES[route]
+    route = None if route is None else (ROUTES | BY_BLOCK)[route]
     with jax.enable_x64(True):
         batch = tiny.batch_of(3, pads=pads, side=side)
         compare(decoder, batch, nodes, grouping, route, copies, 1e-10, jnp.float64)

@@ -1,0 +1,72 @@
+"""What does the model lose when a direction is taken out at one node?"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfeat.nn.blocks import forward, residuals
+from jaxfeat.nn.copies import Copies
+from jaxfeat.nn.decoder import Decoder
+from jaxfeat.nn.loss import loss_terms
+from jaxfeat.types import Array, Batch, Tree, UserError, check_nodes
+
+
+class Rise(NamedTuple):
+    """By how much losses rise, `[n, F]` in nats: of the node's own token, and summed over later."""
+
+    own: Array
+    later: Array
+
+
+def ablation_rise(
+    decoder: Decoder, params: Tree, batch: Batch, nodes, w: Array, *, copies: Copies = None
+) -> Rise:
+    """Losses after taking directions out of the residual at one position, minus those before.
+
+        r[k, i] <- r[k, i] - (w . (r[k, i] - mean_b r[k, i]) / |w|^2) w
+
+    Args:
+        nodes: n pairs (layer, position). w: `[n, F, D]`, or `[F, D]` for all nodes; a direction of
+            zeros takes nothing out.
+
+    Returns:
+        A `Rise`: means over the examples whose position i is real.
+
+    Raises:
+        UserError: a node out of range, w of another width or number of nodes.
+    """
+    nodes = check_nodes(nodes, decoder.layers, batch.token.shape[1])
+    w = jnp.asarray(w)
+    w = jnp.broadcast_to(w, (len(nodes), *w.shape)) if w.ndim == 2 else w
+    if w.ndim != 3 or w.shape[0] != len(nodes) or w.shape[2] != decoder.width:
+        needed = f"({len(nodes)} nodes, features, {decoder.width}) needed"
+        raise UserError(f"w: shape {w.shape} given, {needed}")
+    resid = residuals(decoder, params, batch, copies=copies)[0]
+    base = loss_terms(forward(decoder, params, batch, copies=copies).logits, batch)
+    time = jnp.arange(batch.token.shape[1])
+
+    def losses(layer: int, i: Array, direction: Array) -> tuple[Array, Array]:
+        real = batch.mask[:, i].astype(base.dtype)
+        count = jnp.maximum(real.sum(), 1)
+        mean = real @ resid[:, layer, i] / count
+        square = jnp.maximum(direction @ direction, jnp.finfo(base.dtype).tiny)
+
+        def edit(x: Array) -> Array:
+            taken = (x - mean) @ direction / square
+            return jnp.where((time == i)[:, None], x - taken[:, None] * direction, x)
+
+        out = forward(decoder, params, batch, copies=copies, edits={layer: edit})
+        rise = (loss_terms(out.logits, batch) - base) * real[:, None]
+        return rise[:, i].sum() / count, (rise * (time > i)).sum() / count
+
+    found = {}
+    for layer in sorted({k for k, _ in nodes}):
+        mine = np.array([n for n, (k, _) in enumerate(nodes) if k == layer])
+        at = jnp.array([nodes[n][1] for n in mine])
+        each = lambda pair, layer=layer: jax.vmap(lambda d: losses(layer, pair[0], d))(pair[1])
+        own, later = jax.lax.map(each, (at, w[mine]))
+        found |= {int(n): (own[m], later[m]) for m, n in enumerate(mine)}
+    rows = [found[n] for n in range(len(nodes))]
+    return Rise(jnp.stack([own for own, _ in rows]), jnp.stack([later for _, later in rows]))
