@@ -105,7 +105,9 @@ def check(config: Config) -> None:
     need("held", whole, c.held, f"above {EXAMPLES} a multiple of it")
     need("task.inputs", c.task.inputs >= 4, c.task.inputs, "at least 4 here")
     last = c.task.inputs - 1
-    need("first", 1 <= c.first <= last, c.first, f"1..{last}, a position of the input stage")
+    least = 1 if c.task.kind == "majority" else 2  # before it the feature does not vary
+    fits = least <= c.first <= last
+    need("first", fits, c.first, f"{least}..{last}, a position of the input stage")
     need("ends", c.ends in ("start", "both"), c.ends, "start or both")
     need("untie-at", 0 <= c.untie_at < length, c.untie_at, f"0 or 1..{length - 1}")
     need("probe-fit", c.probe_fit >= 2, c.probe_fit, "at least 2 sequences")
@@ -159,9 +161,10 @@ def tracked_nodes(config: Config) -> list[tuple[int, int]]:
 
 
 def probed_nodes(config: Config) -> list[tuple[int, int]]:
-    """All nodes but those of bos."""
+    """All nodes at which a feature varies: not bos, nor an input without a previous one."""
     length = config.task.length - 1
-    return [(k, i) for k in range(config.layers + 1) for i in range(1, length)]
+    first = 1 if config.task.kind == "majority" else 2
+    return [(k, i) for k in range(config.layers + 1) for i in range(first, length)]
 
 
 def tracking_plan(config: Config, name: str):

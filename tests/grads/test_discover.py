@@ -93,7 +93,7 @@ def test_planted(part, without, axis):
     pure = lambda told: told.share(part)[0] - 2 * np.abs(told.share(without[0])[0])
     assert pure(found.tested)[0] > 0.8
     assert np.mean(pure(found.control) < pure(found.tested)[0]) > 0.95
-    assert np.mean(cosine(found.control_w[0], axis) > 0.9) < 0.05
+    assert np.mean(cosine(found.control_w[0], axis) > 0.9) < 0.15
 
 
 def test_eigenproblem():
