@@ -86,7 +86,7 @@ def check(config: Config) -> None:
         option = f"--{task.replace('_', '-')}."
         mine = settings(config, task)
         try:
-            toy_config.check(mine)
+            toy_config.check(mine, task)
         except UserError as error:
             raise UserError(str(error).replace("--", option, 1)) from None
         least = 2 * (mine.width + 1)

@@ -17,8 +17,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import toy_page
-from experiments.toy_config import Config, check, shape_of
+from experiments import toy_config, toy_page
+from experiments.toy_config import Config, shape_of
 from experiments.toy_numbers import Contrast, band, first_output, input_stage, places
 from experiments.toy_training import Found, data_hash, read, train_variants
 from jaxfeat.data import toy
@@ -113,6 +113,11 @@ def _successors(token: Array, inputs: int) -> Array:
     """`[B, inputs + 1]`: positions whose previous token is token 0 of the task."""
     zero = token[:, :inputs] == toy.FIRST
     return jnp.pad(zero, ((0, 0), (1, 0))) & (jnp.arange(inputs + 1) >= 2)
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work before anything is written."""
+    toy_config.check(config, "conditioned_majority")
 
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ below standard).
 from pathlib import Path
 from typing import Any
 
-from experiments import toy_page
-from experiments.toy_config import Config, check
+from experiments import toy_config, toy_page
+from experiments.toy_config import Config
 from experiments.toy_numbers import Contrast, input_stage
 from experiments.toy_training import data_hash, read, train_variants
 from jaxfeat.data import toy
@@ -48,6 +48,11 @@ CLAIMS = (
     contrast("both", "myopic", "Both cuts together lie below myopic alone"),
     contrast("both", "untied", "Both cuts together lie below untying alone"),
 )
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work before anything is written."""
+    toy_config.check(config, "majority")
 
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from jaxfeat.data import toy
 from jaxfeat.grads.budget import estimate_bytes, fit_plan
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
-from jaxfeat.train.variants import VARIANTS, init_params, is_myopic, make_variant, read_betas
+from jaxfeat.nn.route import check_blocks, resolve
+from jaxfeat.train.variants import VARIANTS, init_params, is_myopic, make_variant
 from jaxfeat.types import Array, Batch, UserError, make_batch
 
 DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
@@ -80,16 +81,22 @@ class Config:
     """Seeds of a tracked variant that run side by side; only speed and memory depend on it."""
 
 
-def check(config: Config) -> None:
-    """Refuse settings that cannot work before anything is written."""
+def check(config: Config, kind: str) -> None:
+    """Refuse settings that cannot work before anything is written.
+
+    Args:
+        kind: the game that the experiment is about.
+    """
     c, length = config, config.task.length - 1
+    need("task.kind", c.task.kind == kind, c.task.kind, f"{kind} (the other has its experiment)")
+    need("seed", 0 <= c.seed < 2**32, c.seed, "0..2^32 - 1")
     for name in ("width", "heads", "layers", "batch", "steps", "seeds", "held", "stride",
                  "ladder", "log_every", "chunks", "at_once"):  # fmt: skip
         need(name, getattr(c, name) >= 1, getattr(c, name), "at least 1")
     need("heads", c.width % c.heads == 0, c.heads, f"a divisor of --width {c.width}")
     for option, names in (("variants", c.variants), ("tracked", c.tracked)):
         for name in names:
-            known = name in VARIANTS or read_betas(name) is not None
+            known = name in VARIANTS or name.startswith("beta=")
             need(option, known, name, f"some of {', '.join(VARIANTS)}, beta=X")
         need(option, len(set(names)) == len(names), " ".join(names), "each name once")
     need("variants", "standard" in c.variants, " ".join(c.variants), "standard among them")
@@ -117,6 +124,12 @@ def check(config: Config) -> None:
         value = getattr(c, name)
         good = np.isfinite(value) and (value > least if least == 0 else value >= 0)
         need(name, bool(good), value, "a finite number above 0" if least == 0 else "0 or more")
+    for name in c.variants:
+        try:
+            variant = make_variant(name, m=untie_at(c), length=length)
+            check_blocks(resolve(variant.route, length), c.layers)
+        except UserError as error:
+            raise UserError(f"--variants: {error}") from None
     for name in c.tracked:
         tracking_plan(c, name)
 

@@ -133,5 +133,5 @@ def _against(found: Found, name: str, base: np.ndarray) -> str:
     told = tables.format_interval(gap.mean, gap.low, gap.high)
     if not (gap.low > 0 or gap.high < 0):
         return f"{name.capitalize()} is not told apart from the untrained model ({told})."
-    kind = "a gain over" if gap.mean > 0 else "a loss against"
+    kind = "a gain in quality over" if gap.mean > 0 else "a loss of quality against"
     return f"{name.capitalize()} is {kind} the untrained model ({told})."

@@ -4,22 +4,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments import toy_figures, toy_tables
 from experiments.toy_numbers import (
     LEARNED,
     PARTS,
     Contrast,
+    band,
     decide,
     first_output,
     places,
     share,
     signed_share,
     sums,
+    told_interval,
 )
 from experiments.toy_training import Found
 from jaxfeat.data import toy
 from jaxfeat.report import page, tables
-from jaxfeat.report.tables import format_percent
 from jaxfeat.run import cli, folder
 
 
@@ -94,20 +97,28 @@ def _summary(found: Found, claims, learned: bool, floors, feature: str, words) -
 def _ledger_words(found: Found, name: str) -> str:
     """What each part built at the input stage of a variant, of Adam's and of plain steps."""
     told, (_, inside) = sums(found, name), places(found, name)
-    part = {p: format_percent(share(told, p, inside).mean()) for p in PARTS}
+    part = {p: told_interval(share(told, p, inside)) for p in PARTS}
     words = (
-        f"At the input stage of the {name} model the updates' direct part built "
-        f"{part['direct']} of R(theta_0) of the features, the precached part "
-        f"{part['precached']} and the shared part {part['shared']}; "
-        f"{part['remainder']} is the remainder."
+        f"At the input stage of the {name} model the parts of the updates built, over R(theta_0) "
+        f"of the features (95 % interval over seeds): direct {part['direct']}, precached "
+        f"{part['precached']}, shared {part['shared']}; remainder {part['remainder']}. "
     )
+    unsure = [p for p in PARTS[:3] if _open(share(told, p, inside))]
+    if unsure:
+        words += f"The sign of {' and '.join(unsure)} is not determined. "
     if not found.sgd:
-        return words
+        return words.strip()
     plain = sums(found, name, sgd=True)
-    part = {p: format_percent(signed_share(plain, p, inside).mean()) for p in PARTS[:3]}
+    part = {p: told_interval(signed_share(plain, p, inside)) for p in PARTS[:3]}
     return words + (
-        " Adam scales each part by the whole gradient's size, so that parts can cancel above the "
+        "Adam scales each part by the whole gradient's size, so that parts can cancel above the "
         "real step; of plain gradient steps on the same trajectory the signed shares (below 0: "
-        f"against the feature) are direct {part['direct']}, precached {part['precached']}, "
-        f"shared {part['shared']}."
+        f"against the feature) are direct {part['direct']}, precached {part['precached']}, shared "
+        f"{part['shared']}."
     )
+
+
+def _open(values: np.ndarray) -> bool:
+    """Whether the interval over seeds holds 0, so that the sign is not known."""
+    _, low, high = band(values)
+    return not (low > 0 or high < 0) and bool(np.any(values))

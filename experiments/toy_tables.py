@@ -76,8 +76,10 @@ def contrast_rows(found: Found) -> list[tuple]:
     for name in [*found.config.variants, "untrained"]:
         own = input_stage(found, name)
         gap = lambda other, own=own: stats.paired_interval(own, input_stage(found, other))
-        gaps = (gap("standard"), gap("untrained"))
-        told = [tables.format_interval(g.mean, g.low, g.high) for g in gaps]
+        told = []
+        for other in ("standard", "untrained"):
+            g = gap(other)
+            told.append("-" if name == other else tables.format_interval(g.mean, g.low, g.high))
         right = first_output(found, name).mean() if name != "untrained" else float("nan")
         rows.append((name, told_interval(own), *told, tables.format_number(right)))
     return rows

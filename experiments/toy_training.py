@@ -37,7 +37,7 @@ from jaxfeat.grads.ledger import SUMS, Ledger, load_ledger, make_ledger, save_le
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.track import Tracker, node_resid
 from jaxfeat.grads.verify import split_residual
-from jaxfeat.io.atomic import replacing
+from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.models.gpt2 import make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import folder
@@ -47,7 +47,7 @@ from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, s
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import TrainState, init_state, make_update
 from jaxfeat.train.variants import Variant, init_params, make_variant
-from jaxfeat.types import Array, Batch, Node, Tree, check_tokens
+from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_tokens
 
 
 class Found(NamedTuple):
@@ -158,10 +158,14 @@ def train_variant(
         folder.truncate_metrics(workdir, -1, variant=name)
         log(0, run, None)
     shown.begin(name, start // c.log_every, logs)
-    run = train(
-        jax.jit(over_seeds(interval, c.seeds_at_once if watch else 0)), run, seed_keys(c, DATA),
-        c.learning_rate, steps=c.steps, every=c.log_every, checkpoints=checkpoints, on_log=log,
-    )  # fmt: skip
+    every_seed = jax.jit(over_seeds(interval, c.seeds_at_once if watch else 0))
+    try:
+        run = train(
+            every_seed, run, seed_keys(c, DATA), c.learning_rate, steps=c.steps,
+            every=c.log_every, checkpoints=checkpoints, on_log=log,
+        )  # fmt: skip
+    except UserError as error:
+        raise UserError(f"variant {name}: {error}") from None
     if watch is not None:
         _write_ledgers(config, name, ladder, workdir, watch)
     results = probe_all(c, decoder, variant, run.state.params)
@@ -174,7 +178,7 @@ def train_variant(
         results |= {"split_residual": worst}
     # what is left of training is its last state, without moments and sums
     save_checkpoint(workdir / "checkpoints" / name, c.steps, run.state)
-    _save_arrays(done, results)
+    save_arrays(done, results)
     _tidy(workdir, name)
 
 
@@ -235,13 +239,13 @@ def _save_snapshot(path: Path, watch: Watch, params: Tree, tracked: Tracked) -> 
     arrays = {"resid": resid(params)} | tracked.sums._asdict()
     for kind, sums in tracked.also.items():
         arrays |= {f"{kind}_{name}": x for name, x in sums._asdict().items()}
-    _save_arrays(path, arrays)
+    save_arrays(path, arrays)
 
 
 def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
     """One ledger a seed (and kind of step) out of the copies."""
     place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
-    copies = [dict(np.load(place / f"{step}.npz")) for step in ladder]
+    copies = [load_arrays(place / f"{step}.npz") for step in ladder]
     mask = np.ones((len(nodes), config.held), bool)
     (workdir / "ledger").mkdir(exist_ok=True)
     for kind in ("adam", *watch.tracker.also):
@@ -267,9 +271,9 @@ def read(config: Config, workdir: Path) -> Found:
     """The numbers that training left in the result folder."""
     probes = {}
     for name in config.variants:
-        with np.load(workdir / "variants" / f"{name}.npz", allow_pickle=False) as z:
-            probes[name] = {key: z[key] for key in z.files if not key.startswith("untrained_")}
-            before = {k.removeprefix("untrained_"): z[k] for k in z.files if "untrained_" in k}
+        arrays = load_arrays(workdir / "variants" / f"{name}.npz")
+        probes[name] = {k: x for k, x in arrays.items() if not k.startswith("untrained_")}
+        before = {k.removeprefix("untrained_"): x for k, x in arrays.items() if "untrained_" in k}
         if before:
             probes["untrained"] = before
     ledgers, sgd = (
@@ -280,10 +284,3 @@ def read(config: Config, workdir: Path) -> Found:
     )
     metrics = folder.read_metrics(workdir)
     return Found(config, probed_nodes(config), probes, metrics, ledgers, sgd)
-
-
-def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Arrays as one `.npz`, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "wb") as handle:
-        np.savez(handle, **arrays)

@@ -69,13 +69,17 @@ def make_batch(tokens: Array, mask: Array | None = None) -> Batch:
     >>> b.token.tolist(), b.target.tolist(), b.position.tolist()
     ([[7, 8]], [[8, 9]], [[0, 1]])
     """
+    if isinstance(tokens, np.ndarray) and tokens.dtype.kind in "iu" and tokens.size:
+        check_tokens(np.maximum(tokens, 0), 2**31, "tokens")  # else they would wrap
     tokens = jnp.asarray(tokens)
     if tokens.ndim != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 2:
         raise UserError(f"tokens: shape {tokens.shape} given, [B >= 1, T+1 >= 2] needed")
     if not jnp.issubdtype(tokens.dtype, jnp.integer):
         raise UserError(f"tokens: type {tokens.dtype} given, integer ids needed")
-    tokens = tokens.astype(jnp.int32)
     real = jnp.ones(tokens.shape, bool) if mask is None else jnp.asarray(mask, bool)
+    if real.shape != tokens.shape:
+        raise UserError(f"mask: shape {real.shape} given, {tokens.shape} needed, that of tokens")
+    tokens = tokens.astype(jnp.int32)
     inputs = real[:, :-1]
     position = jnp.maximum(jnp.cumsum(inputs, axis=1, dtype=jnp.int32) - 1, 0)
     return Batch(tokens[:, :-1], tokens[:, 1:], inputs, inputs & real[:, 1:], position)

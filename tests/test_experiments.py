@@ -67,7 +67,9 @@ def test_bad_input(result, tmp_path, capsys):
         ("--prest", "smoke"), ("--preset", "quik"), ("--heads", "3"), ("--layers", "0"),
         ("--first", "77"), ("--held", "7"), ("--log-every", "5"), ("--variants", "standrd"),
         ("--untie-at", "50"), ("--ends", "left"), ("--learning-rate", "nan"), ("--batch", "0"),
-        ("--probe-fit", "1"), ("--memory-gb", "0.000001"),
+        ("--probe-fit", "1"), ("--memory-gb", "0.000001"), ("--variants", "standard", "beta=1,2,3"),
+        ("--variants", "standard", "beta=x"), ("--task.kind", "conditioned_majority"),
+        ("--task.kind", "other"), ("--seed", "99999999999999999999"),
     ]  # fmt: skip
     for option in cases:
         with pytest.raises(SystemExit) as stop:

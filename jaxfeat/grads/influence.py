@@ -8,6 +8,7 @@ import numpy as np
 from jaxfeat.types import Array, UserError
 
 CONVENTIONS = ("ours", "authors")
+SHARES = ("direct", "precached", "shared", "decay", "combined", "fall", "remainder")
 FLAG_REMAINDER = 0.05  # of the fall of R; above it a result is marked
 
 
@@ -48,7 +49,9 @@ class Influence(NamedTuple):
 
     def share(self, part: str) -> np.ndarray:
         """A part ("direct", ..., "combined", "remainder") over R(theta_0); NaN where that is 0."""
-        value, scale = getattr(self, part), self.scale
+        if part not in SHARES:
+            raise UserError(f"part: {part!r} is unknown; valid: {', '.join(SHARES)}")
+        value, scale = np.asarray(getattr(self, part)), self.scale
         return np.divide(value, scale, out=np.full_like(value, np.nan), where=scale > 0)
 
 

@@ -16,19 +16,19 @@ answer for any w and r* afterwards. I > 0: the component builds the feature. The
 `R(theta_a) - R(theta_b) - sum_c I_c` is what the windows' second order leaves; it is always shown.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.grads.influence import Influence, centred_mean
 from jaxfeat.grads.track import Movement
-from jaxfeat.io.atomic import replacing
+from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Node, UserError
 
@@ -128,14 +128,40 @@ def make_ledger(
     """
     host = lambda name: np.stack([np.asarray(copy[name]) for copy in copies])
     pairs = tuple((int(k), int(i)) for k, i in nodes)
+    lacking = [n for n in ("resid", *SUMS) if any(n not in copy for copy in copies)]
+    if not copies or lacking:
+        raise UserError(f"copies: one for each step needed, each with resid, {', '.join(SUMS)}")
     arrays = [host(name) for name in ("resid", *SUMS)]
-    wanted = (len(steps), len(pairs), np.shape(mask)[-1])
-    if arrays[0].shape[:3] != wanted or np.shape(mask) != wanted[1:]:
+    return _checked(Ledger(pairs, tuple(int(s) for s in steps), np.asarray(mask), *arrays))
+
+
+def _checked(ledger: Ledger) -> Ledger:
+    """The ledger, if its arrays fit each other and are finite."""
+    steps, nodes, mask = ledger.steps, ledger.nodes, ledger.mask
+    if any(b <= a for a, b in itertools.pairwise(steps)):
+        raise UserError(f"ledger: steps {list(steps)} given, ascending ones needed")
+    if mask.dtype != bool:
+        raise UserError(f"ledger: a mask of booleans needed, {mask.dtype} given")
+    resid, moved = ledger.resid, ledger.moved
+    fits = resid.ndim == 4 and moved.ndim == 5 and mask.shape == (len(nodes), resid.shape[2])
+    if not fits or resid.shape[:2] != (len(steps), len(nodes)):
         raise UserError(
-            f"ledger: residuals {arrays[0].shape} do not fit {len(steps)} steps, "
-            f"{len(pairs)} nodes and a mask {np.shape(mask)}"
+            f"ledger: residuals {resid.shape} do not fit {len(steps)} steps, "
+            f"{len(nodes)} nodes and a mask {mask.shape}"
         )
-    return Ledger(pairs, tuple(int(s) for s in steps), np.asarray(mask), *arrays)
+    (count, n, examples, width), parts = resid.shape, moved.shape[2]
+    shapes = {
+        "moved": (count, n, parts, examples, width), "cross": (count, 2, n, parts, width, width),
+        "bar": (count, 3, n, parts, width, width), "sizes": (count, n, 4),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        if getattr(ledger, name).shape != shape or parts not in (3, 4):
+            given = getattr(ledger, name).shape
+            raise UserError(f"ledger: {name} has shape {given}, {shape} needed")
+    for name in ("resid", *SUMS):
+        if not np.isfinite(getattr(ledger, name)).all():
+            raise UserError(f"ledger: {name} is not finite; did training diverge?")
+    return ledger
 
 
 def matrices(
@@ -159,9 +185,9 @@ def matrices(
         UserError: a ladder place out of range, or a stop before its start.
     """
     start, stop, target = _places(ledger, start, stop, target)
+    weight = _weights(ledger, half)
     moved = _between(ledger.moved, start, stop)
     goal = ledger.resid[target].astype(np.float64) - ledger.resid[0]
-    weight = _weights(ledger, half)
     cross, bar = _between(ledger.cross, start, stop), _between(ledger.bar, start, stop)
     if half is None:
         real = np.stack([half_count(ledger, 0), half_count(ledger, 1)])[..., None, None, None]
@@ -200,10 +226,14 @@ def influence(
         UserError: w of another width or number of nodes, a ladder place out of range.
     """
     n, _, width = ledger.resid.shape[1:]
-    w = np.asarray(w, np.float64)
+    try:
+        w = np.asarray(w)
+        w = w if np.iscomplexobj(w) else w.astype(np.float64)
+    except (TypeError, ValueError):
+        raise UserError("w: an array of numbers needed") from None
     w = np.broadcast_to(w, (n, *w.shape)) if w.ndim == 2 else w
-    if not np.isfinite(w).all():
-        raise UserError("w: every entry must be finite")
+    if np.iscomplexobj(w) or not np.isfinite(w).all():
+        raise UserError("w: every entry must be a finite real number")
     if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
         raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
     start, stop, target = _places(ledger, start, stop, target)
@@ -227,12 +257,9 @@ def cancellation(ledger: Ledger, *, start: int = 0, stop: int = -1) -> np.ndarra
 
 def save_ledger(ledger: Ledger, path: str | os.PathLike) -> Path:
     """Write a ledger as one `.npz` file of plain arrays."""
-    path = Path(path)
     about = json.dumps({"nodes": ledger.nodes, "steps": ledger.steps})
-    with replacing(path) as temporary, open(temporary, "wb") as handle:
-        arrays = {name: getattr(ledger, name) for name in ("mask", "resid", *SUMS)}
-        np.savez(handle, about=np.array(about), **arrays)
-    return path
+    arrays = {name: getattr(ledger, name) for name in ("mask", "resid", *SUMS)}
+    return save_arrays(path, {"about": np.array(about)} | arrays)
 
 
 def load_ledger(path: str | os.PathLike) -> Ledger:
@@ -241,16 +268,15 @@ def load_ledger(path: str | os.PathLike) -> Ledger:
     Raises:
         UserError: no such file, or a file that is no ledger.
     """
+    arrays = load_arrays(path)
     try:
-        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as z:
-            about = json.loads(str(z["about"]))
-            arrays = [z[name] for name in ("mask", "resid", *SUMS)]
-    except FileNotFoundError:
-        raise UserError(f"no ledger at {path}") from None
-    except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path} is no ledger: {error}") from None
-    nodes = tuple((k, i) for k, i in about["nodes"])
-    return Ledger(nodes, tuple(about["steps"]), *arrays)
+        about = json.loads(str(arrays["about"]))
+        nodes = tuple((int(k), int(i)) for k, i in about["nodes"])
+        steps = tuple(int(s) for s in about["steps"])
+        found = Ledger(nodes, steps, *(arrays[name] for name in ("mask", "resid", *SUMS)))
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is no ledger: its arrays are others") from None
+    return _checked(found)
 
 
 def _places(ledger: Ledger, start: int, stop: int, target: int | None) -> tuple[int, int, int]:
@@ -259,6 +285,8 @@ def _places(ledger: Ledger, start: int, stop: int, target: int | None) -> tuple[
     target = stop if target is None else target
     found = []
     for place in (start, stop, target):
+        if isinstance(place, bool) or not isinstance(place, int | np.integer):
+            raise UserError(f"ladder place {place!r}: a whole number needed")
         if not -count <= place < count:
             raise UserError(f"ladder place {place} is out of range: there are {count}")
         found.append(place % count)
@@ -284,7 +312,7 @@ def _weights(ledger: Ledger, half: int | None) -> np.ndarray:
     keep = ledger.mask.astype(np.float64)
     middle = keep.shape[1] // 2
     if half is not None:
-        if half not in (0, 1):
+        if half not in (0, 1) or isinstance(half, bool):
             raise UserError(f"half: {half} given; valid are 0, 1 and None")
         keep[:, slice(middle, None) if half == 0 else slice(0, middle)] = 0
     return keep / np.maximum(keep.sum(axis=1, keepdims=True), 1)

@@ -110,6 +110,12 @@ def step_scale(rule: StepRule, learning_rate: Array, state, params: Tree) -> Tre
     Args:
         state: the optimiser's state AFTER the update (read for Adam only).
     """
+    held = {"adam": "nu", "momentum": "trace"}.get(rule.name)
+    if held is not None and not hasattr(state, held):
+        raise UserError(
+            f"opt_state: {type(state).__name__} given, the state of {rule.name!r} needed: track "
+            "with the rule of training"
+        )
     if rule.name != "adam":
         return jax.tree.map(lambda x: jnp.full_like(x, learning_rate), params)
     count = state.count

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxfeat import tree
 from jaxfeat.grads.moments import spread
@@ -190,4 +192,8 @@ def check_causal(decoder: Decoder) -> None:
 
 def _denominator(batch: Batch, count: Array | int | None) -> Array:
     """What the losses are divided by."""
-    return count_targets(batch) if count is None else jnp.asarray(count)
+    if count is None:
+        return count_targets(batch)
+    if not isinstance(count, Tracer) and not (np.isfinite(count) and count > 0):
+        raise UserError(f"count: {count} given, a number of targets above 0 needed")
+    return jnp.asarray(count)

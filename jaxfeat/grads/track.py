@@ -30,12 +30,12 @@ from jaxfeat.grads.moments import (
     zero_parts,
 )
 from jaxfeat.grads.plan import Plan, row_index
-from jaxfeat.grads.split import cotangents, row_cotangents
+from jaxfeat.grads.split import check_causal, cotangents, row_cotangents
 from jaxfeat.grads.sweep import Parts, View, pull, push
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.nn.copies import Copies, check_copies, refine_copies
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.nn.route import resolve
+from jaxfeat.nn.route import check_route, resolve
 from jaxfeat.types import Array, Batch, Tree, UserError
 
 
@@ -118,13 +118,28 @@ class Movement(NamedTuple):
     also: dict[str, Array] = {}  # noqa: RUF012 (no one writes into it)
 
 
+def check_tracker(tracker: Tracker) -> None:
+    """Refuse what cannot be tracked before anything runs.
+
+    Raises:
+        UserError: a bidirectional model, an optimiser that cannot be split, an unknown `ends`.
+    """
+    check_causal(tracker.decoder)
+    check_rule(tracker.rule)
+    check_route(tracker.route)
+    if tracker.ends not in ("start", "both"):
+        raise UserError(f"ends: {tracker.ends!r} given; valid are start and both")
+    if tracker.examples_at_once < 1:
+        raise UserError(f"examples_at_once: {tracker.examples_at_once} given, at least 1 needed")
+
+
 def start_window(tracker: Tracker, params: Tree, moments: Moments | None = None) -> Window:
     """A window that begins at these parameters, with moments carried over or zero.
 
     Raises:
-        UserError: an optimiser that cannot be split, segments by copy that do not fit.
+        UserError: as `check_tracker`; segments by copy that do not fit.
     """
-    check_rule(tracker.rule)
+    check_tracker(tracker)
     zero, also = zero_parts(params, tracker.plan), {}
     by_copy = None
     if tracker.also_sgd:

@@ -19,6 +19,8 @@ from jaxfeat.nn.modules import LayerNorm, Linear, Mlp, gelu_tanh, normal_init
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Tree, UserError
 
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
 
 @dataclass(frozen=True)
 class GPT2Config:
@@ -108,9 +110,14 @@ def make_gpt2(config: GPT2Config) -> Decoder:
     2
     """
     c = config
-    for name in ("vocab", "length", "width", "heads", "layers"):
-        if getattr(c, name) < 1:
-            raise UserError(f"{name}: {getattr(c, name)} given, at least 1 needed")
+    for name in ("vocab", "length", "width", "heads", "layers", "mlp"):
+        value, least = getattr(c, name), 0 if name == "mlp" else 1
+        if not isinstance(value, int) or value < least:
+            raise UserError(f"{name}: {value!r} given, a whole number of at least {least} needed")
+    if c.dtype not in DTYPES:
+        raise UserError(f"dtype: {c.dtype!r} given; valid: {', '.join(DTYPES)}")
+    if not 0 <= c.eps < 1:
+        raise UserError(f"eps: {c.eps} given, a number in 0..1 needed")
     if c.width % c.heads:
         raise UserError(f"heads: {c.heads} does not divide the width {c.width}")
     outer, block = Outer(c), Block(c)

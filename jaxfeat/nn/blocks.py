@@ -14,7 +14,7 @@ from jaxfeat.nn.copies import (
     over_examples,
     over_positions,
 )
-from jaxfeat.nn.decoder import Decoder, check_batch, layer_of
+from jaxfeat.nn.decoder import Decoder, check_batch, check_params, layer_of
 from jaxfeat.nn.route import Resolved, check_blocks, of_block, resolve
 from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_nodes
 
@@ -93,6 +93,7 @@ def residuals(
     check_batch(decoder, batch)
     length = batch.token.shape[1]
     route, copies = resolve(route, length), check_copies(copies, length)
+    check_params(decoder, params, copies)
 
     def one(token, mask, position, taps):
         resid = over_positions(decoder.embed, params["outer"], copies, token, position)

@@ -6,6 +6,7 @@ axis of `outer`'s leaves and of each block's own leaves: with stacked blocks `[N
 """
 
 import itertools
+import operator
 from collections.abc import Callable
 
 import jax
@@ -27,7 +28,10 @@ def check_copies(copies: Copies, length: int) -> Copies:
     """
     if copies is None:
         return None
-    starts = tuple(int(s) for s in copies)
+    try:
+        starts = tuple(operator.index(s) for s in copies)
+    except TypeError:
+        raise UserError(f"copies: {copies!r} given, whole-number starts needed") from None
     if not starts or starts[0] != 0 or any(b <= a for a, b in itertools.pairwise(starts)):
         raise UserError(f"copies: {starts} given; starts must increase from 0")
     if starts[-1] >= length:

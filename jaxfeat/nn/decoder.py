@@ -5,6 +5,7 @@ Everything else (routes, copies, taps, edits, one column alone) is an argument o
 `jaxfeat.nn.blocks`, so that any model written this way is split, traced and edited alike.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,6 +86,50 @@ def check_batch(decoder: Decoder, batch: Batch) -> None:
     for name, ids, counts in real:
         if not any(isinstance(x, Tracer) for x in (ids, counts)):
             check_tokens(np.where(counts, ids, 0), decoder.vocab, name)
+
+
+def check_params(decoder: Decoder, params: Tree, copies: tuple[int, ...] | None) -> None:
+    """Refuse parameters of another model or with another number of copies.
+
+    Raises:
+        UserError: the first array that is not as `decoder.init` makes it.
+    """
+    outer, block, layers = _made(decoder.init)
+    if layers != decoder.layers:
+        raise UserError(f"layers: {decoder.layers} given, the model's init makes {layers} blocks")
+    copied = () if copies is None else (len(copies),)
+    blocks = params["blocks"]
+    if isinstance(blocks, tuple):
+        _check_shapes("blocks", blocks, (block,) * layers, copied)
+    else:
+        _check_shapes("blocks", blocks, block, (layers, *copied))
+    _check_shapes("outer", params["outer"], outer, copied)
+
+
+def _check_shapes(name: str, given: Tree, like: Tree, before: tuple[int, ...]) -> None:
+    """Refuse arrays that are not of these shapes with the axes `before` in front."""
+    if jax.tree.structure(given) != jax.tree.structure(like):
+        raise UserError(f"params: another tree of {name} given than the model's init makes")
+    for (path, x), leaf in zip(
+        jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(like), strict=True
+    ):
+        shape = (*before, *leaf.shape)
+        if jnp.shape(x) != shape:
+            where = name + jax.tree_util.keystr(path)
+            raise UserError(f"params: {where} has shape {jnp.shape(x)}, {shape} needed")
+
+
+@functools.lru_cache(maxsize=64)
+def _made(init: Callable[[Array], Tree]) -> tuple[Tree, Tree, int]:
+    """Shapes that `init` makes: of `outer`, of one block, and how many blocks."""
+    with jax.ensure_compile_time_eval():
+        key = jax.random.key(0)
+    made = jax.eval_shape(init, key)
+    blocks = made["blocks"]
+    if isinstance(blocks, tuple):
+        return made["outer"], blocks[0] if blocks else (), len(blocks)
+    block = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), blocks)
+    return made["outer"], block, jax.tree.leaves(blocks)[0].shape[0]
 
 
 def layer_of(stacked: Tree, b: int) -> Tree:

@@ -16,6 +16,7 @@ from jax.core import Tracer
 from jaxfeat.types import Array, UserError
 
 DIAGONAL = "diagonal"  # what `resolve` gives for the myopic route: it needs no [T, T] array
+NAMES = ("full", "myopic", "window", "blocked", "scaled")
 Resolved = Any  # None (everything flows), DIAGONAL, or an array [T, S] or [N, T, S] (by block)
 
 
@@ -75,7 +76,12 @@ def resolve(route: Any, length: int) -> Resolved:
     if isinstance(route, Route):
         return _named(route, length)
     traced = isinstance(route, Tracer)
-    route = route if traced else np.asarray(route)
+    try:
+        route = route if traced else np.asarray(route)
+    except ValueError:
+        raise UserError("route: a ragged list given, an array needed") from None
+    if route.dtype.kind not in "biuf":
+        raise UserError(f"route: type {route.dtype} given, booleans or real weights needed")
     if route.shape[-2:] != (length, length) or route.ndim > 3:
         told = f"({length}, {length}) needed, or one such array for each block"
         raise UserError(f"route: shape {route.shape} given, {told}")
@@ -84,34 +90,57 @@ def resolve(route: Any, length: int) -> Resolved:
     return route
 
 
+def check_route(route: Any) -> None:
+    """Refuse a named route whose parameter can mean nothing, before its length is known.
+
+    Raises:
+        UserError: an unknown name, a width or position that is no whole number, a bad weight.
+    """
+    if not isinstance(route, Route):
+        return
+    name, value = route
+    if name not in NAMES:
+        raise UserError(f"route: {name!r} is unknown; valid names: {', '.join(NAMES)}")
+    if name in ("window", "blocked"):
+        least = 1 if name == "window" else 0
+        good = _finite(value).all() and np.ndim(value) == 0 and int(value) == value >= least
+        needed = f"a whole number of at least {least}"
+    else:
+        good = np.size(value) > 0 and np.ndim(value) < 2 and (_finite(value, least=0)).all()
+        needed = "finite values >= 0"
+    if not good:
+        raise UserError(f"route: {name} {value} given, {needed} needed")
+
+
+def _finite(value: Any, least: float = -np.inf) -> np.ndarray:
+    """Which entries are finite numbers of at least `least`."""
+    try:
+        numbers = np.atleast_1d(np.asarray(value, float))
+    except (TypeError, ValueError):
+        return np.zeros(1, bool)
+    return np.isfinite(numbers) & (numbers >= least)
+
+
 def _named(route: Route, length: int) -> Resolved:
     """The array of a named route."""
+    check_route(route)
     t, s = np.arange(length)[:, None], np.arange(length)[None, :]
     match route.name:
-        case "full":
-            return None
         case "myopic":
             return DIAGONAL
         case "window":
-            if route.value < 1 or int(route.value) != route.value:
-                raise UserError(
-                    f"route: window {route.value} given, a whole number of at least 1 needed"
-                )
             return np.abs(t - s) < route.value
         case "blocked":
-            if not (0 <= route.value < length and int(route.value) == route.value):
-                raise UserError(f"route: position {route.value} is no position in 0..{length - 1}")
+            if route.value >= length:
+                raise UserError(f"route: position {route.value} is outside 0..{length - 1}")
             return (s != route.value) | (t == s)
         case "scaled":
             beta = np.atleast_1d(np.asarray(route.value, float))
-            if beta.size == 0 or not (np.isfinite(beta).all() and (beta >= 0).all()):
-                raise UserError(f"route: beta {route.value} given, finite values >= 0 needed")
             if (beta == beta[0]).all() and beta[0] in (0, 1):
                 return DIAGONAL if beta[0] == 0 else None
             weights = np.where(t == s, 1.0, beta[:, None, None])
             return weights if isinstance(route.value, tuple) else weights[0]
-    names = "full, myopic, window, blocked, scaled"
-    raise UserError(f"route: {route.name!r} is unknown; valid names: {names}")
+    return None  # full
 
 
 def check_blocks(route: Resolved, layers: int) -> None:

@@ -156,6 +156,8 @@ def _flatten(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any
 
 def _value(value: Any) -> str:
     """A setting as text: exact, without thousands marks."""
+    if isinstance(value, list | tuple) and any(isinstance(x, Mapping) for x in value):
+        return f"{len(value)} (in provenance.json)"
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value))
     return format_number(value) if value is None or isinstance(value, bool) else str(value)

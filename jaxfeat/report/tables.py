@@ -61,15 +61,6 @@ def format_interval(mean: Any, low: Any, high: Any, unit: str = "") -> str:
     return f"{texts[0]} [{texts[1]}, {texts[2]}]{after}"
 
 
-def format_percent(value: float) -> str:
-    """A share as a whole percentage, without a negative zero.
-
-    >>> [format_percent(v) for v in (0.123, -0.001, 1.0)]
-    ['12%', '0%', '100%']
-    """
-    return f"{round(100 * float(value)) + 0:d}%" if math.isfinite(value) else format_number(value)
-
-
 def text_table(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> str:
     """The rows in aligned columns for a terminal: text to the left, numbers to the right.
 

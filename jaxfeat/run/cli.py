@@ -12,7 +12,9 @@ import math
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +64,7 @@ def main(
     given = list(sys.argv[1:] if argv is None else argv)
     started = time.perf_counter()
     workdir, made, resumed = None, [], "--resume" in given
+    _stop_on_terminate()
     try:
         options, config = parse(config_class, presets, given, name=name, doc=doc)
         if check is not None:
@@ -85,12 +88,21 @@ def main(
         verb = "continue" if kept else "nothing was written; start again"
         print(f"\ninterrupted: {verb} with: {again}", file=sys.stderr)
         raise SystemExit(130) from None
+    except MemoryError as error:
+        _take_back(workdir, made, resumed=resumed)
+        _fail(f"out of memory: {error}")
+    except jax.errors.JaxRuntimeError as error:
+        _take_back(workdir, made, resumed=resumed)
+        first = str(error).strip().splitlines()[0]
+        if "RESOURCE_EXHAUSTED" not in first and "memory" not in first.lower():
+            raise
+        _fail(f"out of memory ({first[:120]}): choose smaller sizes, such as --batch or --width")
     except BaseException:
         _take_back(workdir, made, resumed=resumed)
         raise
     folders.forget_old(workdir)
     seconds = time.perf_counter() - started
-    folders.add_provenance(workdir, seconds=round(seconds, 3))
+    folders.add_seconds(workdir, seconds)
     report = (workdir / "report.html").exists()
     print(f"report: {Path(out) / 'report.html'}" if report else f"results: {out}")
     print(f"time: {clock(seconds)}")
@@ -269,6 +281,10 @@ def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
         return f"{found[2]}: {found[1]} is not a valid choice; choose from {valid}"
     if found := re.search(r"Error parsing ([^:]+): (.*)", text):
         option, reason = found[1], found[2]
+        if option.startswith("config"):  # a nested setting that refuses its own values
+            option, _, told = reason.partition(":")
+            option, reason = f"--{found[1].partition('.')[2]}.{option}".replace("_", "-"), told
+            return f"{option}: {reason.strip()}"[:300]
         if number := re.search(r"invalid literal for int\(\) with base 10: (.*)", reason):
             reason = f"{number[1]} is not a whole number"
         if number := re.search(r"could not convert string to float: (.*)", reason):
@@ -320,6 +336,16 @@ def _take_back(workdir: Path | None, made: Sequence[Path], *, resumed: bool) -> 
         with contextlib.suppress(OSError):
             parent.rmdir()
     return undone
+
+
+def _stop_on_terminate() -> None:
+    """Let SIGTERM end a run as Ctrl-C does: with the words that say how to go on."""
+
+    def stop(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
 
 
 def _fail(message: str) -> NoReturn:

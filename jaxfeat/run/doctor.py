@@ -49,7 +49,7 @@ def list_experiments(places: list[Path] | None = None) -> list[dict[str, Any]]:
     for place in places or [root, Path.cwd()]:
         files = sorted((place / "experiments").glob("[!_]*.py"))
         if files:
-            return [_experiment(p, root) for p in files if not p.stem.endswith("_report")]
+            return [_experiment(p, root) for p in files if "PRESETS = " in p.read_text("utf-8")]
     return []
 
 

@@ -105,6 +105,13 @@ def add_provenance(folder: Path, **fields: Any) -> None:
     write_json(folder / PROVENANCE, read_json(folder / PROVENANCE) | fields)
 
 
+def add_seconds(folder: Path, seconds: float) -> None:
+    """Add how long the run took, or its last continuation."""
+    record = read_json(folder / PROVENANCE)
+    (record.get("resumed") or [record])[-1]["seconds"] = round(seconds, 3)
+    write_json(folder / PROVENANCE, record)
+
+
 def append_metrics(folder: Path, values: Mapping[str, Any]) -> None:
     """Add one line to `metrics.jsonl`: strict JSON, NaN and infinities as null, and their count.
 

@@ -4,8 +4,12 @@ A checkpoint is a pytree (`Run`) at a number of updates done, with the config it
 writes it to a temporary folder that takes its name when it is whole; only the last two are kept.
 """
 
+import contextlib
+import hashlib
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -15,6 +19,7 @@ from jaxfeat.types import Tree, UserError
 
 PREFIX = "step_"
 KEPT = 2
+DIGEST = "sha256"  # of all arrays: the files below hold no checksums of their own
 
 
 def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
@@ -39,8 +44,11 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
     except OSError as error:
         raise UserError(f"no checkpoints can be written in {folder}: {error.strerror}") from None
     path = folder / f"{PREFIX}{step:08d}"
+    arrays = _numbered(value)
+    if any(x.dtype.hasobject for x in arrays.values()):
+        raise UserError("value: a pytree of arrays of numbers needed")
     with ocp.StandardCheckpointer() as saver:
-        saver.save(path, _numbered(value), force=True)
+        saver.save(path, arrays | {DIGEST: _digest(arrays)}, force=True)
     others = [old for old in saved_steps(folder) if old != step]
     for old in others[: max(len(others) + 1 - KEPT, 0)]:
         gone = folder / f"old_{old:08d}"  # a half-deleted one must not pass for whole
@@ -80,23 +88,50 @@ def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None =
     leaves, treedef = jax.tree.flatten(like)
     target = {f"{n:05d}": jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in enumerate(leaves)}
     path = folder / f"{PREFIX}{step:08d}"
-    with ocp.StandardCheckpointer() as reader:
+    target[DIGEST] = jax.ShapeDtypeStruct((32,), np.uint8)
+    with _quiet(), ocp.StandardCheckpointer() as reader:
         try:
             stored = _shapes(_items(reader.metadata(path)))
         except Exception as error:  # whatever the file formats below raise
             raise _damaged(path, error) from None
+        stored.pop(DIGEST, None)
         if difference := _difference(stored, like):
             raise UserError(f"{path} belongs to another config: {difference}")
         try:
             host = reader.restore(path, target)
         except Exception as error:
             raise _damaged(path, error) from None
+    kept = np.asarray(host.pop(DIGEST))
+    if not np.array_equal(kept, _digest({name: np.asarray(x) for name, x in host.items()})):
+        raise _damaged(path, ValueError("its values are not those that were saved"))
+    target.pop(DIGEST)
     return jax.tree.unflatten(treedef, [host[name] for name in target])
 
 
 def _numbered(value: Tree) -> dict[str, np.ndarray]:
     """Leaves under fixed names, so that the structure comes from code and not from disk."""
     return {f"{n:05d}": np.asarray(x) for n, x in enumerate(jax.tree.leaves(value))}
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """SHA-256 of named arrays, as bytes."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(name.encode())
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return np.frombuffer(found.digest(), np.uint8)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax logs what goes wrong; here it is said once, in the error."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _items(metadata) -> dict:
@@ -126,7 +161,7 @@ def _difference(stored: dict[str, str], like: Tree) -> str:
 def _damaged(path: Path, error: Exception) -> UserError:
     """What is said of a checkpoint whose files cannot be read."""
     first = (str(error).strip().splitlines() or [""])[0][:120]
-    return UserError(f"{path} cannot be read ({type(error).__name__}: {first}); delete it to go on")
+    return UserError(f"{path} is damaged ({first}); delete it to go on from the one before")
 
 
 def _whole(folder: str | os.PathLike) -> Path:

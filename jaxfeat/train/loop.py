@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfeat.grads.ledger import LedgerSums, add_movement, open_ledger
 from jaxfeat.grads.tally import Tally, add_to_tally
@@ -206,17 +207,28 @@ def train(
             that step is written: what it writes is there whenever the checkpoint is.
 
     Raises:
-        UserError: `every` does not divide `steps`, or a checkpoint of another config.
+        UserError: `every` does not divide `steps`, a checkpoint of another config, a loss that is
+            not finite (the last checkpoint stands).
     """
     if every < 1 or steps % every:
         raise UserError(f"log_every: {every} does not divide the {steps} steps")
     done = 0
     if checkpoints is not None and (saved := saved_steps(checkpoints)):
         done = saved[-1]
+        if done % every or done > steps:
+            raise UserError(
+                f"{checkpoints} holds step {done}, which is no multiple of log_every {every} up to "
+                f"{steps}: it belongs to another run"
+            )
         run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
     rate = jnp.asarray(learning_rate, jnp.float32)
     for step in range(done + every, steps + 1, every):
         run, losses = interval(run, key, rate)
+        if not np.isfinite(losses).all():
+            raise UserError(
+                f"the loss is not finite within updates {step - every}..{step}: a lower "
+                f"learning_rate than {learning_rate:g} is needed"
+            )
         on_log(step, run, losses)
         if checkpoints is not None:
             save_checkpoint(checkpoints, step, run)

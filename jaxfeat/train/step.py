@@ -12,6 +12,7 @@ from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.copies import Copies
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import mean_loss
+from jaxfeat.nn.route import check_route
 from jaxfeat.types import Array, Batch, Tree
 
 
@@ -39,6 +40,7 @@ def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies 
         route: what gradient crosses positions in training; copies: segments of untied parameters.
     """
     optimizer = make_optimizer(rule)
+    check_route(route)
 
     def update(state: TrainState, batch: Batch, learning_rate: Array):
         def loss(params: Tree) -> Array:

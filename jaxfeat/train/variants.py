@@ -35,7 +35,9 @@ def make_variant(name: str, *, m: int, length: int) -> Variant:
     >>> make_variant("both", m=2, length=4)
     Variant(name='both', route=Route(name='myopic', value=0.0), copies=(0, 2))
     """
-    if not 1 <= m < length:
+    if not isinstance(name, str):
+        raise UserError(f"variant {name!r}: a name needed; valid: {', '.join(VARIANTS)}, beta=X")
+    if int(m) != m or not 1 <= m < length:
         raise UserError(f"m: {m} is outside 1..{length - 1}")
     if (betas := read_betas(name)) is not None:
         return Variant(name, routes.scaled(*betas), None)

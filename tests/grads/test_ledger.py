@@ -15,6 +15,7 @@ from tracked import EXAMPLES, LADDER, STEPS, copy_of, risk_of, two_run
 from jaxfeat import tree
 from jaxfeat.grads.influence import Influence, step_influence
 from jaxfeat.grads.ledger import (
+    SUMS,
     Ledger,
     add_movement,
     half_weights,
@@ -242,7 +243,7 @@ def test_save_and_load(tmp_path):
 
 def test_no_ledger(tmp_path):
     """A missing file and files that are none."""
-    with pytest.raises(UserError, match="no ledger at"):
+    with pytest.raises(UserError, match="no file at"):
         load_ledger(tmp_path / "absent.npz")
     wrong = tmp_path / "wrong.npz"
     np.savez(wrong, other=np.zeros(3))
@@ -250,12 +251,37 @@ def test_no_ledger(tmp_path):
         load_ledger(wrong)
     with open(wrong, "wb") as handle:
         np.save(handle, np.zeros(3))
-    with pytest.raises(UserError, match="is no ledger"):
+    with pytest.raises(UserError, match="no file of arrays"):
         load_ledger(wrong)
     for content in (b"words", b"", b"PK\x03\x04 torn"):
         wrong.write_bytes(content)
+        with pytest.raises(UserError, match="damaged or no file of arrays"):
+            load_ledger(Path(wrong))
+    for about in ("{}", "[1]", "words", '{"nodes": [], "steps": [0.5]}'):
+        np.savez(wrong, about=np.array(about))
         with pytest.raises(UserError, match="is no ledger"):
             load_ledger(Path(wrong))
+
+
+def test_arrays_that_do_not_fit():
+    """Steps out of order, arrays of other shapes, values that are not finite."""
+    good = tracked.ledger()
+    copies = [{n: getattr(good, n)[s] for n in ("resid", *SUMS)} for s in range(len(good.steps))]
+    make = lambda steps=good.steps, mask=good.mask, rows=copies: make_ledger(
+        good.nodes, steps, mask, rows
+    )
+    assert np.array_equal(make().cross, good.cross)
+    nan = [copies[0] | {"moved": copies[0]["moved"] * np.nan}, *copies[1:]]
+    for options, words in (
+        ({"steps": good.steps[::-1]}, "ascending"),
+        ({"rows": []}, "one for each step"),
+        ({"rows": [{"resid": good.resid[0]}]}, "each with resid, moved"),
+        ({"rows": nan}, "moved is not finite; did training diverge"),
+        ({"mask": good.mask * 1.0}, "booleans"),
+        ({"rows": [copy | {"bar": copy["bar"][:2]} for copy in copies]}, "bar has shape"),
+    ):
+        with pytest.raises(UserError, match=words):
+            make(**options)
 
 
 @pytest.mark.parametrize(

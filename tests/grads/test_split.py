@@ -231,5 +231,16 @@ def test_refused(split):
         strange = batch._replace(**{name: batch.token.at[0, 0].set(tiny.VOCAB)})
         with pytest.raises(UserError, match=rf"{name}: ids .*\.\.11 given, valid are 0\.\.10"):
             split(decoder, params, strange, [(1, 1)])
+    for copies in ((0, 2.5), 5, "ab"):
+        with pytest.raises(UserError, match="whole-number starts"):
+            split(decoder, params, batch, [(1, 1)], copies=copies)
+    for copies, given in (((0, 3), params), ((0, 2, 4), tiny.params_of(decoder, copies=2))):
+        with pytest.raises(UserError, match=r"params: .* has shape .* needed"):
+            split(decoder, given, batch, [(1, 1)], copies=copies)
+    with pytest.raises(UserError, match="layers: 1 given, the model's init makes 2"):
+        split(decoder._replace(layers=1), params, batch, [(1, 1)])
+    for count in (0, -1, float("nan")):
+        with pytest.raises(UserError, match="above 0 needed"):
+            split(decoder, params, batch, [(1, 1)], count=count)
     with pytest.raises(UserError, match="increase from 0"):
         split(decoder, params, batch, [(1, 1)], copies=(0, 3, 3))

@@ -101,11 +101,15 @@ def test_one_block_of_another_type():
     ("wrong", "words"),
     [
         ({"heads": 3}, "3 does not divide the width 8"),
-        ({"heads": 0}, "heads: 0 given, at least 1"),
-        ({"layers": 0}, "layers: 0 given, at least 1"),
+        ({"heads": 0}, "heads: 0 given, a whole number of at least 1"),
+        ({"layers": 0}, "layers: 0 given, a whole number of at least 1"),
         ({"vocab": 0}, "vocab"),
         ({"length": -1}, "length"),
         ({"width": 0}, "width"),
+        ({"layers": 1.5}, "layers: 1.5 given, a whole number"),
+        ({"mlp": -3}, "mlp: -3"),
+        ({"dtype": "int32"}, "dtype: 'int32' given; valid: float32"),
+        ({"eps": -1.0}, "eps: -1.0"),
     ],
 )
 def test_refused(wrong, words):

@@ -11,12 +11,14 @@ def test_experiments_are_read_not_imported(tmp_path):
     folder = tmp_path / "experiments"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    (folder / "bad.py").write_text("def")
+    (folder / "bad.py").write_text("def PRESETS = ")
+    (folder / "part.py").write_text("x = 1")  # no experiment
     (folder / "big.py").write_text(
-        '"""How big is it?\n\nMore."""\nimport os\nimport json.decoder\nimport numpy as np\n'
+        '"""How big is it?\n\nMore."""\nPRESETS = {}\nimport os\n'
+            "import json.decoder\nimport numpy as np\n'
         "from experiments import small\nfrom jaxfeat.io import parquet\nraise SystemExit(3)\n"
     )
-    (folder / "small.py").write_text("def f():\n    import no_such_package.sub\n")
+    (folder / "small.py").write_text("PRESETS = {}\ndef f():\n    import no_such_package.sub\n")
     found = {entry["name"]: entry for entry in doctor.list_experiments([tmp_path])}
     assert list(found) == ["bad", "big", "small"]
     assert found["big"] == {

@@ -85,7 +85,7 @@ def test_torn_folder_is_passed_over(tmp_path):
 def test_failed_save_leaves_the_last(tmp_path):
     """A value that cannot be saved raises; the checkpoint before stands."""
     save_checkpoint(tmp_path, 1, VALUE)
-    with pytest.raises(Exception, match=r".+"):
+    with pytest.raises(UserError, match="arrays of numbers"):
         save_checkpoint(tmp_path, 2, {"x": np.array([object()])})
     assert saved_steps(tmp_path) == [1]
     same(restore_checkpoint(tmp_path, VALUE), VALUE)
@@ -156,6 +156,19 @@ def test_refused(tmp_path):
     for part in path.rglob("*"):
         if part.is_file():
             part.write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"cannot be read .*; delete it to go on") as told:
+    with pytest.raises(UserError, match=r"is damaged .*; delete it to go on") as told:
         restore_checkpoint(tmp_path / "run", VALUE)
     assert "\n" not in str(told.value)
+
+
+def test_flipped_bits(tmp_path):
+    """Values that are not those saved are refused, whatever they are."""
+    value = {"x": jnp.arange(4096.0)}
+    path = save_checkpoint(tmp_path, 1, value)
+    largest = max((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    for at in range(len(data) // 3, len(data) // 2, 7):
+        data[at] ^= 1
+    largest.write_bytes(data)
+    with pytest.raises(UserError, match="is damaged"):
+        restore_checkpoint(tmp_path, value)

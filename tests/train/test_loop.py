@@ -12,7 +12,8 @@ from jaxfeat import tree
 from jaxfeat.grads.ledger import add_movement, open_ledger
 from jaxfeat.grads.tally import add_to_tally, open_tally
 from jaxfeat.grads.track import Movement
-from jaxfeat.train.loop import Watch, make_interval, start_run, take_in
+from jaxfeat.train.checkpoint import saved_steps
+from jaxfeat.train.loop import Watch, make_interval, start_run, take_in, train
 from jaxfeat.types import UserError
 
 
@@ -127,3 +128,15 @@ def test_stride_that_does_not_divide(steps, stride):
     watch = small.WATCH._replace(stride=stride)
     with pytest.raises(UserError, match=f"stride: {stride} does not divide the {steps} updates"):
         make_interval(small.UPDATE, small.sample, steps, watch=watch)
+
+
+def test_divergence_is_noticed(tmp_path):
+    """A loss that is not finite ends the run; the checkpoint before stands."""
+    lost = lambda run, key, rate: (run, jnp.array([1.0, jnp.nan]) if rate > 1 else jnp.ones(2))
+    run = small.start(False)
+    train(lost, run, KEY, 0.5, steps=2, every=2, checkpoints=tmp_path)
+    with pytest.raises(UserError, match=r"not finite within updates 2\.\.4: a lower learning_rate"):
+        train(lost, run, KEY, 2.0, steps=4, every=2, checkpoints=tmp_path)
+    assert saved_steps(tmp_path) == [2]
+    with pytest.raises(UserError, match="holds step 2, which is no multiple of log_every 4"):
+        train(lost, run, KEY, 2.0, steps=4, every=4, checkpoints=tmp_path)
