@@ -47,8 +47,12 @@ class Config:
 
 
 def _of(presets: dict[str, toy_config.Config], name: str, **changes: Any) -> toy_config.Config:
-    """A preset of a game, with what the comparison needs of its ledger."""
-    return replace(presets[name], by_copy=True, variants=("standard",), **changes)
+    """A preset of a game, with a ledger of what is compared: inputs, below the last layer."""
+    preset = presets[name]
+    return replace(
+        preset, by_copy=True, variants=("standard",), tracked=("standard",), ladder=1,
+        last=preset.task.inputs - 1, top=preset.layers - 1, **changes,
+    )  # fmt: skip
 
 
 PRESETS = {
@@ -56,8 +60,8 @@ PRESETS = {
     for name, a, b in (
         # E at least twice the width: half of it finds the directions, half tests them
         ("smoke", {"held": 32}, {"held": 32}),
-        ("quick", {}, {}),
-        ("paper", {"tracked": ("standard",)}, {"tracked": ("standard",)}),
+        ("quick", {}, {"steps": 2000}),
+        ("paper", {}, {}),
     )
 }
 
@@ -89,6 +93,7 @@ def check(config: Config) -> None:
             toy_config.check(mine, task)
         except UserError as error:
             raise UserError(str(error).replace("--", option, 1)) from None
+        need(f"{task}.layers", mine.layers >= 2, mine.layers, "2 or more")
         least = 2 * (mine.width + 1)
         need(f"{task}.held", mine.held >= least, mine.held, f"at least {least} (twice the width)")
         need(f"{task}.by_copy", mine.by_copy, mine.by_copy, "by-copy ledgers")

@@ -42,6 +42,7 @@ PRESETS = {
     ),
     "quick": Config(
         task=TASK, batch=256, steps=3000, learning_rate=3e-3, stride=25, log_every=100, ladder=15,
+        last=6,
     ),
     "paper": Config(
         task=toy.ToyTask("conditioned_majority"), width=128, batch=256, steps=3000, seeds=10,

@@ -54,7 +54,11 @@ class Config:
     stride: int = 10
     """Updates between the ledger's movements."""
     first: int = 2
-    """First position with a ledger; positions from here on at every layer from 1."""
+    """First position with a ledger."""
+    last: int = 0
+    """Last position with a ledger; 0 means the last of all."""
+    top: int = 0
+    """Highest layer with a ledger, which begins at layer 1; 0 means the last layer."""
     ends: str = "both"
     """Where movements are linearised: "start" of a stride or "both" ends."""
     also_sgd: bool = True
@@ -115,6 +119,9 @@ def check(config: Config, kind: str) -> None:
     least = 1 if c.task.kind == "majority" else 2  # before it the feature does not vary
     fits = least <= c.first <= last
     need("first", fits, c.first, f"{least}..{last}, a position of the input stage")
+    fits = c.last == 0 or c.first <= c.last < length
+    need("last", fits, c.last, f"0 or --first {c.first}..{length - 1}")
+    need("top", 0 <= c.top <= c.layers, c.top, f"0..{c.layers}")
     need("ends", c.ends in ("start", "both"), c.ends, "start or both")
     need("untie-at", 0 <= c.untie_at < length, c.untie_at, f"0 or 1..{length - 1}")
     need("probe-fit", c.probe_fit >= 2, c.probe_fit, "at least 2 sequences")
@@ -170,7 +177,8 @@ def shared_key(config: Config, purpose: int) -> Array:
 def tracked_nodes(config: Config) -> list[tuple[int, int]]:
     """The nodes with a ledger."""
     length = config.task.length - 1
-    return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, length)]
+    last, top = config.last or length - 1, config.top or config.layers
+    return [(k, i) for k in range(1, top + 1) for i in range(config.first, last + 1)]
 
 
 def probed_nodes(config: Config) -> list[tuple[int, int]]:

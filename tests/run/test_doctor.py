@@ -15,7 +15,7 @@ def test_experiments_are_read_not_imported(tmp_path):
     (folder / "part.py").write_text("x = 1")  # no experiment
     (folder / "big.py").write_text(
         '"""How big is it?\n\nMore."""\nPRESETS = {}\nimport os\n'
-            "import json.decoder\nimport numpy as np\n'
+        "import json.decoder\nimport numpy as np\n"
         "from experiments import small\nfrom jaxfeat.io import parquet\nraise SystemExit(3)\n"
     )
     (folder / "small.py").write_text("PRESETS = {}\ndef f():\n    import no_such_package.sub\n")
