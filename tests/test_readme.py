@@ -1,5 +1,6 @@
 """Do README's programs run as they stand?"""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -15,7 +16,14 @@ from jaxfeat.types import make_batch
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-OWN = "# a model of your own"
+OWN, FEATURES = "# a model of your own", "# features of your own"
+NOTEBOOK = README.parent / "docs" / "bring_your_own.ipynb"
+
+
+def block(start):
+    """The block that begins with a line."""
+    (code,) = (b for b in BLOCKS if b.startswith(start))
+    return code
 
 
 def run(code, folder):
@@ -26,7 +34,8 @@ def run(code, folder):
 
 def test_split_and_ledger(tmp_path, capsys):
     """The two library examples, one after the other: parts and remainder add up to the fall."""
-    told = run("\n".join(b for b in BLOCKS if not b.startswith(OWN)), tmp_path)["told"]
+    mine = [b for b in BLOCKS if not b.startswith((OWN, FEATURES))]
+    told = run("\n".join(mine), tmp_path)["told"]
     total = told.direct + told.precached + told.shared + told.remainder
     np.testing.assert_allclose(total, told.risk_start - told.risk_stop, rtol=1e-9)
     assert capsys.readouterr().out
@@ -34,7 +43,7 @@ def test_split_and_ledger(tmp_path, capsys):
 
 def test_own_model(tmp_path):
     """The wrapped model: about forty lines; the fast split is the definition; its routes hold."""
-    (code,) = (b for b in BLOCKS if b.startswith(OWN))
+    code = block(OWN)
     lines = [x for x in code.splitlines() if x.strip() and not x.startswith("#")]
     assert len(lines) <= 42
     decoder = run(code, tmp_path)["decoder"]
@@ -48,3 +57,27 @@ def test_own_model(tmp_path):
     assert verify_routes(decoder, params, batch, route=myopic()).holds
     with pytest.raises(ValueError, match="causal"):
         split_gradient(decoder._replace(causal=False), params, batch, nodes)
+
+
+def test_own_features(tmp_path, capsys):
+    """Trained a little, the loss fell; both directions' parts and remainder sum to the fall."""
+    found = run(block(OWN) + block(FEATURES), tmp_path)
+    assert found["losses"][-20:].mean() < 0.9 * found["losses"][:20].mean()
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    told = found["told"]
+    total = told.direct + told.precached + told.shared + told.remainder
+    np.testing.assert_allclose(total, told.fall, rtol=1e-9)
+    assert np.abs(told.share("remainder")).max() < 0.05
+    assert np.abs(found["probes"].coef).max() > 0
+
+
+def test_notebook(tmp_path, capsys):
+    """The notebook holds README's programs, and its cells run in their order."""
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    cells = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "code"]
+    lines = lambda code: [line for line in code.splitlines() if line.strip()]
+    assert lines("\n".join(cells)) == lines(block(OWN) + block(FEATURES))
+    run("\n\n".join(cells), tmp_path)
+    told = capsys.readouterr().out
+    stored = [text for c in book["cells"] for o in c.get("outputs", []) for text in o["text"]]
+    assert len(told.splitlines()) == 8 and "SAE feature precached" in "".join(stored)

@@ -5,7 +5,7 @@ The updates between two logs are ONE compiled `lax.scan`: batches are made on th
 (or in groups, `over_seeds`), each with its own initialisation and data: a sweep is one program.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.grads.ledger import LedgerSums, add_movement, open_ledger
+from jaxfeat.grads.ledger import Ledger, LedgerSums, add_movement, make_ledger, open_ledger
 from jaxfeat.grads.tally import Tally, add_to_tally
 from jaxfeat.grads.track import (
     Moments,
@@ -184,6 +184,32 @@ def take_in(tracked: Tracked, moments: Moments, movement: Movement, watch: Watch
         for name, sums in tracked.also.items()
     }
     return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, also)
+
+
+def finish_ledger(watch: Watch, runs: Sequence[Run], also: str | None = None) -> Ledger:
+    """The ledger of a run out of its values at the steps of a ladder.
+
+    Args:
+        watch: of the run's interval.
+        runs: the run before its first update, then later ones, ascending (of one seed: for seeds
+            take `jaxfeat.tree.index(run, s)`).
+        also: the name of a ledger kept beside (`Tracker.also`), such as "same_copy".
+
+    Raises:
+        UserError: a run that tracks nothing, or nothing of that name.
+    """
+    positions = [i for _, i in watch.tracker.plan.nodes]
+    copies = []
+    for run in runs:
+        if run.tracked is None or also not in (None, *run.tracked.also):
+            kept = () if run.tracked is None else tuple(run.tracked.also)
+            raise UserError(f"also: {also!r} given; the run keeps {', '.join(kept) or 'no such'}")
+        sums = run.tracked.sums if also is None else run.tracked.also[also]
+        resid = node_resid(watch.tracker, run.state.params, watch.held)
+        copies.append(sums._asdict() | {"resid": resid})
+    steps = [int(run.state.step) for run in runs]
+    mask = np.asarray(watch.held.mask)[:, positions].T
+    return make_ledger(watch.tracker.plan.nodes, steps, mask, copies)
 
 
 def train(
