@@ -56,14 +56,17 @@ def _of(presets: dict[str, toy_config.Config], name: str, **changes: Any) -> toy
 
 
 PRESETS = {
-    name: Config(_of(majority.PRESETS, name, **a), _of(conditioned_majority.PRESETS, name, **b))
-    for name, a, b in (
-        # E at least twice the width: half of it finds the directions, half tests them
-        ("smoke", {"held": 32}, {"held": 32}),
-        ("quick", {}, {"steps": 2000}),
-        ("paper", {}, {}),
+    name: Config(
+        _of(majority.PRESETS, name, **a), _of(conditioned_majority.PRESETS, name, **b), **c
     )
-}
+    for name, a, b, c in (
+        # E at least twice the width: half of it finds the directions, half tests them
+        ("smoke", {"held": 32, "ends": "start"}, {"held": 32, "ends": "start"},
+         {"tasks": ("conditioned_majority",), "betas": (0.5,)}),
+        ("quick", {}, {"steps": 2000}, {}),
+        ("paper", {}, {}, {}),
+    )
+}  # fmt: skip
 
 
 def settings(config: Config, task: str) -> toy_config.Config:

@@ -12,8 +12,10 @@ from jaxfeat import tree
 from jaxfeat.grads.ledger import add_movement, open_ledger
 from jaxfeat.grads.tally import add_to_tally, open_tally
 from jaxfeat.grads.track import Movement
+from jaxfeat.nn.route import myopic, scaled
 from jaxfeat.train.checkpoint import saved_steps
 from jaxfeat.train.loop import Watch, make_interval, start_run, take_in, train
+from jaxfeat.train.step import make_update
 from jaxfeat.types import UserError
 
 
@@ -140,3 +142,20 @@ def test_divergence_is_noticed(tmp_path):
     assert saved_steps(tmp_path) == [2]
     with pytest.raises(UserError, match="holds step 2, which is no multiple of log_every 4"):
         train(lost, run, KEY, 2.0, steps=4, every=4, checkpoints=tmp_path)
+
+
+def test_weights_one_and_zero():
+    """A ledger with beta = 1 is the standard one bit for bit, with beta = 0 the myopic one.
+
+    They are one program, operation by operation.
+    """
+
+    def program(route):
+        watch = small.WATCH._replace(tracker=small.WATCH.tracker._replace(route=route))
+        update = make_update(small.DECODER, small.RULE, route=route)
+        interval = make_interval(update, small.sample, 2, watch=watch)
+        return str(jax.make_jaxpr(interval)(small.start(), KEY, jnp.float32(RATE)))
+
+    standard, cut = program(None), program(myopic())
+    assert program(scaled(1.0)) == standard and program(scaled(0.0)) == cut
+    assert cut != standard and program(scaled(0.5)) not in (cut, standard)
