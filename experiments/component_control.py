@@ -63,7 +63,7 @@ PRESETS = {
         # E at least twice the width: half of it finds the directions, half tests them
         ("smoke", {"held": 32, "ends": "start"}, {"held": 32, "ends": "start"},
          {"tasks": ("conditioned_majority",), "betas": (0.5,)}),
-        ("quick", {}, {"steps": 2000}, {}),
+        ("quick", {}, {}, {}),
         ("paper", {}, {}, {}),
     )
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Conditioned Majority: does a circuit of two blocks form without what later tokens send back?
 
-    python -m experiments.conditioned_majority                  # quick: about 10 minutes, 2 cores
+    python -m experiments.conditioned_majority                  # quick: 8 minutes on 2 cores
     python -m experiments.conditioned_majority --preset paper   # arXiv 2603.14087, 10 seeds
 
 Only inputs that follow token 0 are counted, so that block 1 must tell each position its previous
@@ -9,6 +9,10 @@ variants are trained (standard, myopic, untied at the first output, both); probe
 token is v", attention shows the circuit, the ledger what each part of the updates built of the
 features as it forms. Expected: myopic and both below standard in the feature and in the first
 output; untying alone not below (section 4 of the paper; our calibration for untying).
+
+`quick` stops after 1,600 updates, when standard models play .98 to 1.00 of first outputs legally:
+the claim is on what has been learned by then. With 3,000 updates (`--steps 3000`) myopic models
+came to .68 to .94, at very different speeds.
 """
 
 from pathlib import Path
@@ -31,7 +35,7 @@ from jaxfeat.train.variants import Variant
 from jaxfeat.types import Array, Batch, Tree
 
 FORMED = 0.5  # share of a head's attention from which a step of the circuit counts as formed
-MARGIN = 0.05  # of mean r: how far untying may lie below standard and still not count as below
+MARGIN = 0.1  # half of what myopic training loses: nearer to standard does not count as below
 
 TASK = toy.ToyTask("conditioned_majority", inputs=6, outputs=3)
 PRESETS = {
@@ -41,7 +45,7 @@ PRESETS = {
         chunks=2, variants=("standard", "untied"),
     ),
     "quick": Config(
-        task=TASK, batch=256, steps=3000, learning_rate=3e-3, stride=25, log_every=100, ladder=15,
+        task=TASK, batch=256, steps=1600, learning_rate=3e-3, stride=20, log_every=100, ladder=16,
         last=6,
     ),
     "paper": Config(
@@ -51,28 +55,31 @@ PRESETS = {
     ),
 }  # fmt: skip
 
-STAGE = "mean r at the input stage"
+
+def previous_is_0(found: Found, name: str) -> np.ndarray:
+    """Mean probe quality of "the previous token is 0" at the input stage, by seed `[S]`."""
+    return input_stage(found, name, slice(0, 1))
+
+
+def lies_below(variant: str, words: str) -> tuple[Contrast, Contrast]:
+    """Two claims on a variant: in the circuit's feature and in the first output."""
+    return (
+        Contrast(f"{words} in the feature", variant, "standard", previous_is_0, STAGE),
+        Contrast(
+            f"{words} in the first output", variant, "standard", first_output, FIRST,
+            untrained=False,
+        ),
+    )  # fmt: skip
+
+
+STAGE = "mean r of prev_is_0 at the input stage"
 FIRST = "share of legal first outputs"
+NOT_BELOW = lies_below("untied", "Untying alone does not lie below standard")
 CLAIMS = (
-    Contrast(
-        "Myopic training lies below standard in the feature", "myopic", "standard", input_stage,
-        STAGE,
-    ),
-    Contrast(
-        "Myopic training lies below standard in the first output", "myopic", "standard",
-        first_output, FIRST,
-    ),
-    Contrast(
-        "Both cuts lie below standard in the feature", "both", "standard", input_stage, STAGE
-    ),
-    Contrast(
-        "Both cuts lie below standard in the first output", "both", "standard", first_output, FIRST
-    ),
-    Contrast(
-        "Untying alone does not lie below standard in the feature", "untied", "standard",
-        input_stage, STAGE, MARGIN,
-    ),
-)  # fmt: skip
+    *lies_below("myopic", "Myopic training lies below standard"),
+    *lies_below("both", "Both cuts together lie below standard"),
+    *(claim._replace(margin=MARGIN) for claim in NOT_BELOW),
+)
 
 CIRCUIT = (
     "The circuit as it forms, by variant: the most attention that a head of block 1 pays to the "
@@ -88,9 +95,9 @@ BUILT = (
 
 
 def circuit(config: Config, variant: Variant, params: Tree, held: Batch) -> dict[str, Array]:
-    """Attention of the circuit's two steps, by head `[H]`, mean over held-out sequences.
+    """Attention of the circuit's two steps, by head, mean over held-out sequences.
 
-    Sequences in which nothing or everything that is seen follows token 0 are left out of the
+    The first by position `[inputs - 1, H]`, the second `[H]`. Sequences in which nothing or everything that is seen follows token 0 are left out of the
     second, as attention cannot choose there.
     """
     decoder, inputs = make_gpt2(shape_of(config)), config.task.inputs
@@ -98,7 +105,7 @@ def circuit(config: Config, variant: Variant, params: Tree, held: Batch) -> dict
     acts = residuals(decoder, params, held, copies=variant.copies, want=want)[1]
     pattern = acts["pattern"]  # [B, N, T, H, S]
     at = jnp.arange(2, inputs + 1)
-    previous = pattern[:, 0, at, :, at - 1].mean(axis=(0, 1))
+    previous = pattern[:, 0, at, :, at - 1].mean(axis=1)
     follows = _successors(held.token, inputs)
     choice = follows.any(axis=1) & ~follows[:, 2:].all(axis=1)
     reach = (pattern[:, -1, inputs, :, : inputs + 1] * follows[:, None]).sum(axis=-1)
@@ -139,9 +146,10 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
 
 
 def attention(found: Found, name: str, key: str) -> tuple[list[int], np.ndarray]:
-    """Steps, and the most attention of a head at each, `[S, logs]`."""
+    """Steps, and the most attention of a head (mean over positions) at each, `[S, logs]`."""
     lines = [m for m in found.metrics if m["variant"] == name]
-    return [m["step"] for m in lines], np.array([np.max(m[key], axis=-1) for m in lines]).T
+    best = np.array([np.max(m[key], axis=-1) for m in lines])  # [logs, S] or [logs, S, positions]
+    return [m["step"] for m in lines], best.reshape(*best.shape[:2], -1).mean(axis=-1).T
 
 
 def formed(found: Found, name: str, key: str) -> list[int | None]:

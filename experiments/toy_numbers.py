@@ -1,5 +1,6 @@
 """What did a toy experiment's variants learn, in numbers: qualities, shares and contrasts?"""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,11 @@ LEARNED = 0.95  # first-output accuracy from which the standard model has learne
 PARTS = ("direct", "precached", "shared", "remainder")
 
 
-def input_stage(found: Found, name: str, key: str = "r") -> np.ndarray:
-    """Mean probe quality over layers >= 1 and input positions from 2 on, by seed `[S]`."""
+def input_stage(found: Found, name: str, features: slice = slice(None)) -> np.ndarray:
+    """Mean probe quality r over layers >= 1 and input positions from 2 on, by seed `[S]`."""
     nodes = found.nodes
     here = [n for n, (k, i) in enumerate(nodes) if k >= 1 and 2 <= i < found.config.task.inputs]
-    return np.nanmean(found.probes[name][key][:, here], axis=(1, 2))
+    return np.nanmean(found.probes[name]["r"][:, here, features], axis=(1, 2))
 
 
 def first_output(found: Found, name: str) -> np.ndarray:
@@ -75,15 +76,17 @@ class Contrast(NamedTuple):
     """A claim named beforehand: `below` lies below `above` in a quantity.
 
     `value` gives the quantity of a variant by seed, `what` names it. With a `margin` the claim is
-    the opposite, that `below` does not lie below `above` by the margin or more.
+    the opposite, that `below` does not lie below `above` by the margin or more. `untrained`:
+    whether the quantity is one of the untrained model too, which then stands beside.
     """
 
     name: str
     below: str
     above: str
-    value: Any
+    value: Callable[[Found, str], np.ndarray]
     what: str
     margin: float | None = None
+    untrained: bool = True
 
 
 def decide(found: Found, asked: list[Contrast]) -> tuple[list[page.Claim], bool, dict[str, Any]]:
@@ -107,9 +110,8 @@ def decide(found: Found, asked: list[Contrast]) -> tuple[list[page.Claim], bool,
         told = tables.format_interval(gap.mean, gap.low, gap.high)
         words = f"Difference of {a.what} {told}, Holm-adjusted p {p:.2g}"
         words += f" (of lying above -{a.margin}). " if a.margin is not None else ". "
-        if a.value is input_stage:
-            base = input_stage(found, "untrained")
-            words += " ".join(_against(found, side, base) for side in (a.above, a.below))
+        if a.untrained:
+            words += " ".join(_against(found, side, a.value) for side in (a.above, a.below))
         if found.config.seeds < 2:
             words += " One seed gives no interval: at least 2 are needed to decide."
         if not learned:
@@ -127,9 +129,9 @@ def _above(found: Found, asked: Contrast) -> stats.Interval:
     return stats.paired_interval(shifted, asked.value(found, asked.above))
 
 
-def _against(found: Found, name: str, base: np.ndarray) -> str:
+def _against(found: Found, name: str, value: Callable) -> str:
     """Whether a variant gained over the untrained model or lost against it, in words."""
-    gap = stats.paired_interval(input_stage(found, name), base)
+    gap = stats.paired_interval(value(found, name), value(found, "untrained"))
     told = tables.format_interval(gap.mean, gap.low, gap.high)
     if not (gap.low > 0 or gap.high < 0):
         return f"{name.capitalize()} is not told apart from the untrained model ({told})."

@@ -90,9 +90,10 @@ def test_other_experiments(other):
     if of is conditioned_majority:
         lines = [m for m in folder.read_metrics(out) if m["variant"] == "standard"]
         seen = np.array([m["attention_previous"] for m in lines])
-        assert seen.shape == (3, 2, 2) and (seen >= 0).all() and (seen <= 1).all()
+        assert seen.shape == (3, 2, 3, 2) and (seen >= 0).all() and (seen <= 1).all()
         # attention of an untrained model is nearly uniform over what it sees
-        np.testing.assert_allclose(seen[0], np.mean([1 / 3, 1 / 4, 1 / 5]), atol=0.02)
+        uniform = np.broadcast_to(np.array([1 / 3, 1 / 4, 1 / 5])[:, None], (2, 3, 2))
+        np.testing.assert_allclose(seen[0], uniform, atol=0.02)
     else:
         table = read_table(out / "tables" / "conditioned_majority_effects.parquet")
         assert set(table["layer"]) == {1} and set(table["position"]) == {2, 3}

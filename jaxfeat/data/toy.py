@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfeat.data.holdout import held_out, mix
 from jaxfeat.types import Array, UserError
 
 PAD, BOS, FIRST = 0, 1, 2
@@ -119,9 +120,7 @@ def is_held_out(task: ToyTask, inputs: Any) -> Any:
     digits = (inputs - FIRST).astype(np.uint32)
     powers = powers.reshape((1,) * (digits.ndim - 1) + (-1,))
     h = (digits * powers).sum(-1, dtype=np.uint32) + np.uint32(0x9E3779B9)
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return (h ^ (h >> np.uint32(16))) >> np.uint32(29) == 0
+    return held_out(mix(h))
 
 
 def legal(task: ToyTask, tokens: Array) -> Array:

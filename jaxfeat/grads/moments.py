@@ -8,6 +8,7 @@ makes (arXiv 2603.14087, Def. 3.3). Decoupled weight decay moves them by `-lr de
 that belongs to no component and is a part of its own.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,8 +27,10 @@ from jaxfeat.types import Array, Tree, UserError
 class StepRule(NamedTuple):
     """How gradients become parameter steps: "adam", "momentum" or "sgd".
 
-    `b1` is Adam's or the momentum; `b2` and `eps` are Adam's. `decay` is decoupled weight decay of
-    every parameter (AdamW; Loshchilov, Hutter 2019), times the learning rate. `clip` is refused.
+    `b1` is Adam's or the momentum; `b2` and `eps` are Adam's. `decay` is decoupled weight decay
+    (AdamW; Loshchilov, Hutter 2019), times the learning rate, of the parameters whose path, such as
+    "blocks/mlp/fc/kernel", the regular expression `decay_on` finds (all by default). `clip` is
+    refused.
     """
 
     name: str = "adam"
@@ -35,6 +38,7 @@ class StepRule(NamedTuple):
     b2: float = 0.999
     eps: float = 1e-8
     decay: float = 0.0
+    decay_on: str = ""
     clip: float = 0.0
 
 
@@ -56,12 +60,37 @@ def check_rule(rule: StepRule) -> StepRule:
         if not 0 <= getattr(rule, name) < top:
             told = f"at least 0 and below {top:g}" if top == 1 else "finite and at least 0"
             raise UserError(f"optimizer: {name} {getattr(rule, name)} given, {told} needed")
+    try:
+        re.compile(rule.decay_on)
+    except re.error as error:
+        raise UserError(f"optimizer: decay_on {rule.decay_on!r}: {error}") from None
     if rule.clip:
         raise UserError(
             "optimizer: clipping is refused: its factor depends on the whole gradient's norm, so "
             "that a component's step would change with the others and influence could not add up"
         )
     return rule
+
+
+def decay_terms(rule: StepRule, params: Tree) -> Tree:
+    """`decay * theta` of the parameters that decay, 0 of the others.
+
+    Paths leave out a block's number: blocks stacked on one axis or in a tuple decay alike.
+
+    Raises:
+        UserError: no parameter has such a path.
+    """
+    path_of = lambda path: "/".join(str(k.key) for k in path if hasattr(k, "key"))
+    found = [path_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    if not any(re.search(rule.decay_on, name) for name in found):
+        told = ", ".join(sorted(set(found)))
+        raise UserError(f"optimizer: decay_on {rule.decay_on!r} finds none of {told}")
+
+    def term(path, w: Array) -> Array:
+        decays = re.search(rule.decay_on, path_of(path))
+        return rule.decay * w if decays else jnp.zeros_like(w)
+
+    return jax.tree_util.tree_map_with_path(term, params)
 
 
 def make_optimizer(rule: StepRule) -> optax.GradientTransformation:

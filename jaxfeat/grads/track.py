@@ -24,6 +24,7 @@ from jaxfeat.grads.moments import (
     StepRule,
     advance_moments,
     check_rule,
+    decay_terms,
     scale_parts,
     step_scale,
     step_sizes,
@@ -186,8 +187,8 @@ def advance(
         also["same_copy"] = tree.add(also["same_copy"], step)
     decay = window.decay
     if decay is not None:
-        taken = lambda total, w: total + learning_rate * rule.decay * w
-        decay = jax.tree.map(taken, decay, params)
+        taken = lambda total, term: total + learning_rate * term
+        decay = jax.tree.map(taken, decay, decay_terms(rule, params))
     return Window(Moments(rows, by_copy), steps, window.start, also, decay)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfeat import tree
-from jaxfeat.grads.moments import StepRule, make_optimizer
+from jaxfeat.grads.moments import StepRule, decay_terms, make_optimizer
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.copies import Copies
 from jaxfeat.nn.decoder import Decoder
@@ -51,7 +51,7 @@ def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies 
         wide = jax.tree.map(tree.widen, grads)
         steps, opt_state = optimizer.update(wide, state.opt_state)
         if rule.decay:
-            steps = jax.tree.map(lambda u, p: u + rule.decay * p, steps, state.params)
+            steps = tree.add(steps, decay_terms(rule, state.params))
         params = jax.tree.map(
             lambda p, u: p - (learning_rate * u).astype(p.dtype), state.params, steps
         )

@@ -143,6 +143,22 @@ def test_untied_has_no_other_copy(rule):
             influence_by_copy(made["ledger"], made["same"]._replace(steps=(0, 9)), np.eye(8))
 
 
+def test_decay_is_a_part_of_its_own():
+    """Its movement is the Jacobian on what decay took; the four parts sum to the real change."""
+    with jax.enable_x64(True):
+        tracker, params, seen, movement = run("decayed", None, None)
+        taken = tree.zeros(params)
+        for before, _ in seen:
+            taken = jax.tree.map(lambda t, w: t + RATE * RULES["decayed"].decay * w, taken, before)
+        read = lambda p: node_resid(tracker, p, HELD)
+        _, moved = jax.jvp(read, (params,), (taken,))
+        np.testing.assert_allclose(movement.along[:, 3], moved, rtol=1e-9, atol=1e-15)
+        change = movement.before - movement.after
+        gap = np.abs(movement.along.sum(1) - change).max()
+        assert gap < 0.02 * np.abs(change).max()
+        assert np.abs(movement.along[:, 3]).max() > 10 * gap
+
+
 def test_by_copy_changes_nothing_else():
     """The main ledger is the same with and without the parts by copy."""
     with jax.enable_x64(True):

@@ -17,6 +17,7 @@ from tiny import LENGTH, QUICK, close
 from jaxfeat import tree
 from jaxfeat.grads.moments import (
     StepRule,
+    decay_terms,
     make_optimizer,
     spread,
     squared_norms,
@@ -26,6 +27,7 @@ from jaxfeat.grads.moments import (
 from jaxfeat.grads.plan import make_plan, row_index
 from jaxfeat.grads.split import split_by_definition
 from jaxfeat.grads.track import Tracker, component_steps
+from jaxfeat.nn.decoder import layer_of
 from jaxfeat.train.step import init_state, make_update
 from jaxfeat.types import UserError
 
@@ -214,6 +216,7 @@ def test_optimizers():
         StepRule(decay=-0.1): "decay -0.1 given, finite and at least 0",
         StepRule(b1=1.0): "b1 1.0 given, at least 0 and below 1",
         StepRule(eps=float("nan")): "eps nan given",
+        StepRule(decay=0.1, decay_on="("): "decay_on '\\('",
     }.items():
         with pytest.raises(UserError, match=words):
             make_optimizer(rule)
@@ -234,3 +237,19 @@ def test_decay_is_optax_adamw():
         updates, _ = theirs.update(grads, theirs.init(params), params)
         close(ours.params, optax.apply_updates(params, updates), 1e-12)
     tiny.same(plain.params, params)
+
+
+def test_decay_by_path():
+    """Chosen by parameter path, alike for stacked blocks and blocks in a tuple."""
+    rule = StepRule(decay=0.5, decay_on="mlp/.*kernel$")
+    decoder = tiny.gpt2(2)
+    params = tiny.params_of(decoder)
+    stacked = decay_terms(rule, params)
+    apart = decay_terms(rule, tiny.as_tuple(params, 2))
+    for b in range(2):
+        tiny.same(layer_of(stacked["blocks"], b), apart["blocks"][b])
+    for path, x in jax.tree_util.tree_leaves_with_path(stacked):
+        name = jax.tree_util.keystr(path)
+        assert bool(np.any(x)) == ("mlp" in name and "kernel" in name), name
+    with pytest.raises(UserError, match="decay_on 'conv' finds none of blocks/"):
+        decay_terms(StepRule(decay=0.1, decay_on="conv"), params)
