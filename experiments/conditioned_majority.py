@@ -97,8 +97,9 @@ BUILT = (
 def circuit(config: Config, variant: Variant, params: Tree, held: Batch) -> dict[str, Array]:
     """Attention of the circuit's two steps, by head, mean over held-out sequences.
 
-    The first by position `[inputs - 1, H]`, the second `[H]`. Sequences in which nothing or everything that is seen follows token 0 are left out of the
-    second, as attention cannot choose there.
+    The first by position `[inputs - 1, H]`, the second `[H]`. Sequences in which nothing or
+    everything that is seen follows token 0 are left out of the second, as attention cannot choose
+    there.
     """
     decoder, inputs = make_gpt2(shape_of(config)), config.task.inputs
     want = ("pattern",)

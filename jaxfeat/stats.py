@@ -113,6 +113,62 @@ def bootstrap_interval(
     return Interval(whole, float(low), float(high), n, np.nan)
 
 
+def nested_interval(
+    values: Any, weights: Any = None, *, level: float = 0.95, draws: int = 2000, seed: int = 0
+) -> Interval:
+    """Bootstrap interval of a weighted mean whose observations are nested.
+
+    Units of the first axis are drawn with replacement, within each those of the second, and so on:
+    seeds, then orbits of squares, then moves. A first axis of length 1 is kept, so that the
+    interval then tells of the heterogeneity within one run alone.
+
+    Args:
+        values, weights: arrays of one shape; a weight of 0 leaves a value out (it may be NaN).
+        level: confidence, between 0 and 1. draws: resamples. seed: of NumPy's default generator.
+
+    Returns:
+        `Interval` whose p is twice the smaller share of draws on either side of 0, at least
+        1 / draws.
+
+    Raises:
+        UserError: shapes that differ, a weight that is negative or not finite, no weight at all.
+
+    >>> i = nested_interval(np.ones((2, 3)), np.ones((2, 3)), draws=10)
+    >>> (i.mean, i.low, i.high, i.n)
+    (1.0, 1.0, 1.0, 2)
+    """
+    values = np.asarray(values, np.float64)
+    weights = np.ones_like(values) if weights is None else np.asarray(weights, np.float64)
+    _check_level(level)
+    _check_draws(draws)
+    if values.shape != weights.shape or values.ndim < 1:
+        raise UserError(f"values {values.shape} and weights {weights.shape}: one shape needed")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise UserError("weights: finite numbers >= 0 needed, not all of them 0")
+    used = np.where(weights > 0, values, 0.0)
+    if not np.isfinite(used).all():
+        raise UserError("values: a value with a weight is not finite")
+    rng = np.random.default_rng(seed)
+
+    def drawn(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
+        """Weighted sum and weight of one resample."""
+        if top.ndim == 0:
+            return float(top), float(bottom)
+        picks = rng.integers(len(top), size=len(top))
+        if top.ndim == 1:
+            return float(top[picks].sum()), float(bottom[picks].sum())
+        parts = [drawn(top[i], bottom[i]) for i in picks]
+        return sum(a for a, _ in parts), sum(b for _, b in parts)
+
+    mass = used * weights
+    found = [drawn(mass, weights) for _ in range(draws)]
+    means = np.array([a / b for a, b in found if b > 0])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    side = min((means <= 0).mean(), (means >= 0).mean())
+    mean = float(mass.sum() / weights.sum())
+    return Interval(mean, float(low), float(high), len(values), float(max(2 * side, 1 / draws)))
+
+
 def holm(p: Any) -> np.ndarray:
     """p values adjusted for several claims by Holm's step-down method (Holm 1979).
 

@@ -106,3 +106,27 @@ def test_strict_inputs():
 def test_scipy_stats_is_not_imported():
     code = "import sys, jaxfeat.stats; sys.exit('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_nested_interval():
+    """Width follows the outer level: equal inner values, seeds that differ; weights leave out."""
+    values = np.repeat(np.array([0.0, 1.0, 2.0, 3.0])[:, None], 50, axis=1)
+    told = stats.nested_interval(values, draws=400)
+    assert told.mean == 1.5 and told.low < 0.8 and told.high > 2.2 and told.n == 4
+    one = stats.nested_interval(values[2:3], draws=50)
+    assert (one.low, one.high) == (2.0, 2.0) and one.p == 1 / 50
+    left = values.copy()
+    left[0] = np.nan
+    weights = np.ones_like(values)
+    weights[0] = 0
+    assert stats.nested_interval(left, weights, draws=50).mean == 2.0
+    again = stats.nested_interval(values, draws=400)
+    assert again == told
+    for bad, words in (
+        ((values, weights[:2]), "one shape"),
+        ((values, -weights), ">= 0"),
+        ((values, 0 * weights), "not all of them 0"),
+        ((left, None), "not finite"),
+    ):
+        with pytest.raises(UserError, match=words):
+            stats.nested_interval(*bad)

@@ -235,7 +235,7 @@ def feature_types(board: Board, size: int) -> Array:
         new = legal_moves(turned, size)
         return (new.low != legal.low) | (new.high != legal.high)
 
-    useful = jnp.stack([changed(jnp.int32(i)) for i in range(size * size)], axis=-1)
+    useful = jnp.moveaxis(jax.lax.map(changed, jnp.arange(size * size)), 0, -1)
     return jnp.where(held, jnp.where(useful, USEFUL, USELESS), EMPTY).astype(jnp.uint8)
 
 

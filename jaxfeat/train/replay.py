@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.grads.track import advance, measure, start_window
+from jaxfeat.grads.track import advance, measure, node_resid, start_window
 from jaxfeat.train.loop import Sample, Tracked, Watch, start_tracking, step_key, take_in
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Tree, UserError
@@ -21,7 +21,8 @@ from jaxfeat.types import Array, Tree, UserError
 class Replay(NamedTuple):
     """What a replay gives: theta*, what `fit_probes` made of it, and what was tracked.
 
-    `covered` is the share of updates that lie in measured windows; `losses` are run 1's.
+    `covered` is the share of updates that lie in measured windows; `losses` are run 1's; `stop`
+    `[n, E, D]` are the residuals at the nodes after the last measured window.
     """
 
     params: Tree
@@ -29,6 +30,7 @@ class Replay(NamedTuple):
     tracked: Tracked
     covered: float
     losses: np.ndarray
+    stop: Array
 
 
 def replay(
@@ -45,6 +47,7 @@ def replay(
     tally_of: Callable[[Any, Array], Any] | None = None,
     spans: tuple[tuple[int, int], ...] | None = None,
     burn_in: int = 40,
+    on_step: Callable[[int, int, Array], None] = lambda run, step, loss: None,
 ) -> Replay:
     """Train twice with the same seed; track the second run.
 
@@ -54,6 +57,7 @@ def replay(
         tally_of: (probes, residuals at the nodes at the start of the first span) to a `Tally`.
         spans: measured stretches of updates `(first, last + 1)`; by default the whole run. Before
             each the component moments run for `burn_in` updates (Adam needs consecutive ones).
+        on_step: called after each update with (run 1 or 2, updates done, loss on the device).
 
     Raises:
         UserError: no spans, or spans that overlap, leave the run, or are no multiple of the stride.
@@ -79,15 +83,17 @@ def replay(
 
     first = init_state(rule, params)
     state, losses = first, []
-    for _ in range(steps):
+    for at in range(steps):
         state, loss = step(state)
         losses.append(loss)
+        on_step(1, at + 1, loss)
     goal = state.params
     probes = fit_probes(goal)
 
-    state, tracked, window = first, None, None
+    state, tracked, window, end = first, None, None, first.params
     for at in range(steps):
-        new, _ = step(state)
+        new, loss = step(state)
+        on_step(2, at + 1, loss)
         span = next((s for s in spans if s[0] - burn_in <= at < s[1]), None)
         if span is None:
             state, window = new, None
@@ -103,7 +109,7 @@ def replay(
         state = new
         done = at + 1 - span[0]
         if tracked is not None and done > 0 and done % watch.stride == 0:
-            tracked = close(tracked, window, state.params)
+            tracked, end = close(tracked, window, state.params), state.params
             window = start_window(watch.tracker, state.params, window.moments)
     assert tracked is not None  # there is a span and it lies within the run
     if not _same(state.params, goal):
@@ -112,7 +118,8 @@ def replay(
             "would belong to another run (on a GPU, ask for deterministic kernels)"
         )
     covered = sum(b - a for a, b in spans) / steps
-    return Replay(goal, probes, tracked, covered, np.asarray(jnp.stack(losses)))
+    stop = jax.jit(lambda p: node_resid(watch.tracker, p, watch.held))(end)
+    return Replay(goal, probes, tracked, covered, np.asarray(jnp.stack(losses)), stop)
 
 
 def _same(a: Tree, b: Tree) -> bool:

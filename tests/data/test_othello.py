@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import othello_rules as rules
 import pytest
 
+from benchmarks import othello_rules as rules
 from jaxfeat.data import othello
 from jaxfeat.data.othello import (
     BOS,

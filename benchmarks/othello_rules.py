@@ -1,4 +1,4 @@
-"""Othello in plain Python, square by square: the oracle of the tests."""
+"""Othello in plain Python, square by square: what the device is measured and tested against."""
 
 STEPS = [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1) if (r, c) != (0, 0)]
 
