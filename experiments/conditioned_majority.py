@@ -45,7 +45,7 @@ PRESETS = {
         chunks=2, variants=("standard", "untied"),
     ),
     "quick": Config(
-        task=TASK, batch=256, steps=1600, learning_rate=3e-3, stride=20, log_every=100, ladder=16,
+        task=TASK, batch=256, steps=1600, learning_rate=3e-3, stride=10, log_every=100, ladder=16,
         last=6,
     ),
     "paper": Config(

@@ -128,7 +128,8 @@ def read_records(path: str | os.PathLike, size: int = 8) -> Records:
     """Recorded games from a text file, every move checked.
 
     A line is a game: its last tab-separated field holds the moves, `f5d6c5...`, passes implied; a
-    field before it may tell the result as `black-white` discs. Lines that begin with # are left
+    field before it may tell the result as `black-white` discs (empty squares may be counted for the
+    winner, as in tournaments). Lines that begin with # are left
     out.
 
     Raises:
@@ -153,7 +154,7 @@ def read_records(path: str | os.PathLike, size: int = 8) -> Records:
         where = f"game {g + 1} (line {named[g][0]}), move {t + 1}"
         raise UserError(f"games: {where}: {_name(int(moves[g, t]), size)} is illegal")
     for g, (n, _, result) in enumerate(named):
-        if result is not None and tuple(discs[g]) != result:
+        if result is not None and result not in _counts(discs[g], size):
             told = f"{discs[g][0]}-{discs[g][1]}"
             raise UserError(
                 f"games: game {g + 1} (line {n}): ends {told}, the record says "
@@ -177,6 +178,20 @@ def _fields(number: int, line: str, size: int) -> tuple[list[int], tuple[int, in
     found = [re.fullmatch(r"(\d+)-(\d+)", field.strip()) for field in before]
     results = [(int(m[1]), int(m[2])) for m in found if m]
     return squares, results[-1] if results else None
+
+
+def _counts(discs: np.ndarray, size: int) -> tuple[tuple[int, int], ...]:
+    """Results that a final board may be told as: its discs, or with the empty squares shared out.
+
+    The winner gets them, in a draw both get half.
+
+    >>> _counts(np.array([21, 42]), 8)
+    ((21, 42), (21, 43))
+    """
+    black, white = int(discs[0]), int(discs[1])
+    empty = size * size - black - white
+    to_black = empty // 2 if black == white else empty * (black > white)
+    return (black, white), (black + to_black, white + empty - to_black)
 
 
 def _name(square: int, size: int) -> str:
