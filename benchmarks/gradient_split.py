@@ -1,6 +1,7 @@
 """How far is one tracked update from what its definition needs?
 
-    python -m benchmarks.gradient_split --preset majority
+    python -m benchmarks.gradient_split --preset majority   # about 6 minutes on 2 cores
+    python -m benchmarks.gradient_split --preset othello    # 10 to 20 minutes: 84 nodes, 48 pairs
 
 One process measures the machine's matmul peak, plain updates of every variant, a tracking step
 (component moments and movements at every node, with JVPs at every update and at every eighth) and
@@ -9,13 +10,17 @@ the split by definition; the required work is a formula, tested in tests/benchma
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from benchmarks import harness
-from jaxfeat.data import toy
+from jaxfeat.data import othello, toy
+from jaxfeat.features.probe import features_at
+from jaxfeat.grads.budget import fit_plan
 from jaxfeat.grads.ledger import open_ledger
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
@@ -28,14 +33,17 @@ from jaxfeat.run import cli
 from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, step_key, take_in
 from jaxfeat.train.step import init_state, make_update
 from jaxfeat.train.variants import VARIANTS, init_params, make_variant
-from jaxfeat.types import UserError, make_batch
+from jaxfeat.types import Array, Batch, UserError, make_batch
 
 TIED, MYOPIC = "standard", "myopic"
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of the measured task: Majority with the settings of arXiv 2603.14087."""
+    """Sizes of the measured task, with the settings of arXiv 2603.14087."""
+
+    task: str = "majority"
+    """majority, or othello: 8 x 8, every fourth move, 16 squares x 3 types in one run."""
 
     width: int = 128
     """Residual width D."""
@@ -50,11 +58,13 @@ class Config:
     batch: int = 256
     """Sequences an update, and sequences of E."""
     first: int = 2
-    """First tracked position; all later input positions are tracked, at all layers from 1."""
+    """First tracked position; all later ones are tracked (every fourth of Othello's)."""
     updates: int = 8
-    """Updates a measured program (a multiple of 8)."""
+    """Updates a measured program (a multiple of 8; of Othello's any number)."""
     repeats: int = 5
-    """Measured repeats of every program, at least 5."""
+    """Measured repeats of every program, at least 5 (3 of Othello's)."""
+    memory_gb: float = 8.0
+    """What tracking may take beyond a plain update (GB)."""
     definition_batch: int = 8
     """Sequences of the split by definition; 0 leaves it out."""
     chunks: int = 2
@@ -65,8 +75,50 @@ class Config:
 
 PRESETS = {
     "majority": Config(),
+    "othello": Config(
+        task="othello", width=256, layers=6, batch=64, first=4, updates=1, repeats=3,
+        definition_batch=0, chunks=4, memory_gb=5.0,
+    ),
     "smoke": Config(width=16, heads=2, inputs=3, outputs=3, batch=8, definition_batch=2),
-}
+}  # fmt: skip
+OTHELLO_LENGTH, OTHELLO_SIZE = 61, 8
+CENTRAL = [8 * r + c for r in range(2, 6) for c in range(2, 6)]  # 16 squares
+
+
+class Task(NamedTuple):
+    """What is measured on: the model's sizes, a batch from a key, feature types at the nodes."""
+
+    shape: GPT2Config
+    sample: Callable[[Array], Batch]
+    types: Callable[[Batch], Array] | None
+
+
+def task_of(config: Config) -> Task:
+    """The task of the settings."""
+    c, length = config, length_of(config)
+    if c.task == "majority":
+        game = toy.ToyTask(inputs=c.inputs, outputs=c.outputs)
+        split = "train" if c.inputs > 3 else "all"
+        draw = lambda key: make_batch(toy.sample(game, key, c.batch, split=split))
+        shape = GPT2Config(game.vocab_size, length, c.width, c.heads, c.layers)
+        return Task(shape, draw, None)
+    vocab, central = othello.vocab_size(OTHELLO_SIZE), jnp.array(CENTRAL)
+
+    def draw(key: Array) -> Batch:
+        tokens = othello.sample_games(key, c.batch, OTHELLO_SIZE, length)
+        return make_batch(tokens, tokens != othello.PAD)
+
+    def types(batch: Batch) -> Array:
+        tokens = jnp.c_[batch.token, batch.target[:, -1:]]
+        found = othello.feature_types(othello.boards_of(tokens, OTHELLO_SIZE), OTHELLO_SIZE)
+        return features_at(found[:, :-1], nodes_of(c))[..., central]
+
+    return Task(GPT2Config(vocab, length, c.width, c.heads, c.layers), draw, types)
+
+
+def length_of(config: Config) -> int:
+    """Positions."""
+    return OTHELLO_LENGTH if config.task == "othello" else config.inputs + config.outputs
 
 
 def required_flop(config: Config) -> dict[str, float]:
@@ -79,9 +131,9 @@ def required_flop(config: Config) -> dict[str, float]:
     on E; per row (a component of a node) a VJP and a JVP, in its top block at one column with
     reassociated attention (4 H D (i + 1)), in the blocks below at columns <= i.
     """
-    c, length = config, config.inputs + config.outputs
+    c, length = config, length_of(config)
     width, batch = c.width, c.batch
-    vocab = toy.ToyTask(inputs=c.inputs, outputs=c.outputs).vocab_size
+    vocab = task_of(config).shape.vocab
     maps = 24 * width**2
 
     def columns(count: int) -> float:
@@ -105,31 +157,35 @@ def required_flop(config: Config) -> dict[str, float]:
 
 def nodes_of(config: Config) -> list[tuple[int, int]]:
     """The tracked nodes (layer, position)."""
-    length = config.inputs + config.outputs
-    return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, length)]
+    end, step = (57, 4) if config.task == "othello" else (length_of(config), 1)
+    return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, end, step)]
 
 
 def measure_all(preset: str, config: Config) -> dict:
     """Compile, run in turn, print the table; the figures as a dict."""
-    c = config
-    if c.repeats < 5 or c.updates % 8:
-        raise UserError("--repeats must be at least 5 and --updates a multiple of 8")
-    task = toy.ToyTask(inputs=c.inputs, outputs=c.outputs)
-    length = c.inputs + c.outputs
-    shape = GPT2Config(task.vocab_size, length, c.width, c.heads, c.layers)
+    c, whole = config, config.task == "majority"
+    if c.task not in ("majority", "othello"):
+        raise UserError(f"--task: {c.task} given; valid are majority, othello")
+    if c.repeats < (5 if whole else 3) or c.updates < 1 or (whole and c.updates % 8):
+        raise UserError("--repeats must be at least 5 (3) and --updates a multiple of 8 (1)")
+    length, task = length_of(c), task_of(c)
+    shape, sample = task.shape, task.sample
     decoder, rule = make_gpt2(shape), StepRule()
     key = jax.random.key(0)
-    split = "train" if c.inputs > 3 else "all"
-    sample = lambda key: make_batch(toy.sample(task, key, c.batch, split=split))
-    held = sample(jax.random.key(1))
+    held = jax.jit(sample)(jax.random.key(1))
     nodes, rate = nodes_of(c), jnp.float32(1e-3)
     make = lambda at_once: make_plan(
         nodes, layers=c.layers, length=length, chunks=c.chunks, at_once=at_once
     )
-    tracker = Tracker(decoder, make(c.at_once), rule, examples_at_once=c.batch)
+    plan = fit_plan(
+        make(c.at_once), jax.eval_shape(decoder.init, key), c.memory_gb * 1e9, batch=c.batch,
+        held=c.batch, length=length, width=c.width, hidden=4 * c.width,
+    )  # fmt: skip
+    tracker = Tracker(decoder, plan, rule, examples_at_once=c.batch)
 
     programs = {"peak": harness.matmul_program()}
-    for name in VARIANTS:
+    variants = VARIANTS if whole else (TIED,)
+    for name in variants:
         variant = make_variant(name, m=c.inputs, length=length)
         update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
         run = Run(init_state(rule, init_params(decoder, variant, key)))
@@ -145,7 +201,8 @@ def measure_all(preset: str, config: Config) -> dict:
         """Tracking alone, `updates` times; the update's results are given."""
         watch = Watch(tracker, held, stride)
         w = jax.random.normal(key, (len(nodes), max(features, 1), c.width))
-        tally = open_tally(first, w) if features else None
+        kinds = None if task.types is None else jax.jit(task.types)(held)
+        tally = open_tally(first, w, kinds, 3 if kinds is not None else 1) if features else None
         window = start_window(tracker, before.params)
         tracked = Tracked(window.moments, open_ledger(first), tally)
 
@@ -169,6 +226,9 @@ def measure_all(preset: str, config: Config) -> dict:
 
         return harness.compile_program(program, before, after, tracked, updates=c.updates)
 
+    if not whole:
+        programs["tracking"] = tracking(1, len(CENTRAL))
+        return _report(preset, c, programs)
     programs |= {
         "tracking": tracking(1),
         "stride 8": tracking(8),
@@ -187,9 +247,17 @@ def measure_all(preset: str, config: Config) -> dict:
             lambda p: split_by_definition(decoder, p, few, nodes), before.params
         )
 
+    counted = _counted_gflop(tracker._replace(plan=make(10**6)), before, after, held, rate)
+    return _report(preset, c, programs, counted)
+
+
+def _report(
+    preset: str, config: Config, programs: dict[str, harness.Program], counted: float = math.nan
+) -> dict:
+    """Run all programs in turn, print the table; the figures as a dict."""
+    c, nodes = config, nodes_of(config)
     memory = {name: harness.peak_memory(programs[name]) for name in (TIED, "tracking")}
     times = harness.interleave(programs, c.repeats)
-    counted = _counted_gflop(tracker._replace(plan=make(10**6)), before, after, held, rate)
     need = required_flop(c)
     peak = [harness.matmul_flop() / t for t in times["peak"]]
     ideal = {kind: [flop / p for p in peak] for kind, flop in need.items()}
@@ -198,13 +266,10 @@ def measure_all(preset: str, config: Config) -> dict:
         "preset": preset,
         "device": jax.devices()[0].device_kind,
         "precision": "float32",
+        "nodes": len(nodes),
         "matmul_peak_gflops": statistics.median(peak) / 1e9,
         "plain_step_s": middle[TIED],
         "tracking_step_s": middle["tracking"],
-        "update_and_tracking_s": middle["update and tracking"],
-        "tracking_stride8_s": middle["stride 8"],
-        "stride8_over_1": harness.ratio(times["stride 8"], times["tracking"]),
-        "features300_over_3": harness.ratio(times["300 features"], times["3 features"]),
         "tracking_over_plain": harness.ratio(times["tracking"], times[TIED]),
         "plain_over_required": harness.ratio(times[TIED], ideal["plain"]),
         "tracking_over_required": harness.ratio(times["tracking"], ideal["tracking"]),
@@ -214,14 +279,19 @@ def measure_all(preset: str, config: Config) -> dict:
         "peak_memory_bytes": memory["tracking"] - memory[TIED],
         "compile_plain_s": programs[TIED].compile_s,
         "compile_tracking_s": programs["tracking"].compile_s,
-        "variants": {name: middle[name] for name in VARIANTS},
-        "variants_over_standard": {
-            name: harness.ratio(times[name], times[TIED]) for name in VARIANTS
-        },
-        "definition_s": middle.get("definition"),
-        "definition_batch": c.definition_batch,
-        "nodes": len(nodes),
     }
+    if "stride 8" in times:
+        ran = [name for name in VARIANTS if name in times]
+        result |= {
+            "update_and_tracking_s": middle["update and tracking"],
+            "tracking_stride8_s": middle["stride 8"],
+            "stride8_over_1": harness.ratio(times["stride 8"], times["tracking"]),
+            "features300_over_3": harness.ratio(times["300 features"], times["3 features"]),
+            "variants": {name: middle[name] for name in ran},
+            "variants_over_standard": {n: harness.ratio(times[n], times[TIED]) for n in ran},
+            "definition_s": middle.get("definition"),
+            "definition_batch": c.definition_batch,
+        }
     rows = [
         (name, *(f"{1e3 * t:.1f}" for t in harness.spread(times[name])), f"{p.compile_s:.2f}")
         for name, p in programs.items()

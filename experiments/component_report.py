@@ -33,7 +33,7 @@ BY_POSITION = (
 COST = (
     "What taking a direction out at one node costs, in nats: the own next token and the sum of all "
     "later ones, mean over the compared nodes and seeds, on held-out sequences that did not find "
-    "the directions."
+    "the directions. All goes that the direction's readout explains of the residual there."
 )
 OUTCOME = (
     "Held-out loss and probe quality at the input stage against the weight beta of the gradient "
@@ -138,7 +138,8 @@ def _tables(r: Result) -> list[tables.Table]:
     game, told = r.task.replace("_", " "), outcomes(r.found)
     rows = [
         (name, *(told_interval(v) for v in values.values()),
-         *(told_interval(values[k] - told["standard"][k]) for k in values))
+         *("-" if name == "standard" else told_interval(values[k] - told["standard"][k])
+           for k in values))
         for name, values in told.items()
     ]  # fmt: skip
     keys = list(told["standard"])
@@ -223,7 +224,8 @@ def _cost_figure(results: list[Result]):
     for r in results:
         mean = lambda values: values.mean(axis=(0, 1))
         parts = {"own token": mean(r.built.own), "later tokens": mean(r.built.later)}
-        panels.append(figures.BarPanel(r.task.replace("_", " "), KINDS, parts))
+        kinds = [kind.replace(" ", "\n") for kind in KINDS]
+        panels.append(figures.BarPanel(r.task.replace("_", " "), kinds, parts))
     figure = figures.stacked_bars(
         panels, x_label="direction taken out", y_label="rise of the loss (nats)", columns=2
     )

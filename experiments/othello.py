@@ -70,7 +70,10 @@ def check(config: Config) -> None:
         raise UserError(f"--positions: {error}") from None
     need("positions", min(c.positions) >= 1, c.positions, "moves, from 1 on")
     if c.games:
-        Games(c)
+        try:
+            Games(c)
+        except UserError as error:
+            raise UserError(f"--{error}") from None
 
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import component_control, conditioned_majority, majority
+from experiments import component_control, conditioned_majority, majority, othello
 from jaxfeat.io.parquet import read_table, table_units
 from jaxfeat.run import cli, folder
 
@@ -62,6 +62,7 @@ def test_result_folder(result):
 OTHERS = {
     conditioned_majority: ("circuit", "influence_on_the_circuit", "probes", "influence"),
     component_control: ("by_position", "cost", "outcome"),
+    othello: ("influence", "gap", "boards", "legal"),
 }
 
 
@@ -94,10 +95,18 @@ def test_other_experiments(other):
         # attention of an untrained model is nearly uniform over what it sees
         uniform = np.broadcast_to(np.array([1 / 3, 1 / 4, 1 / 5])[:, None], (2, 3, 2))
         np.testing.assert_allclose(seen[0], uniform, atol=0.02)
-    else:
+    if of is component_control:
         table = read_table(out / "tables" / "conditioned_majority_effects.parquet")
         assert set(table["layer"]) == {1} and set(table["position"]) == {2, 3}
         assert {"precached share", "shared by tying", "removed by untied"} <= set(table)
+    if of is othello:
+        table = read_table(out / "tables" / "influence.parquet")
+        parts = sum(table[k] for k in ("direct", "precached", "shared", "remainder"))
+        np.testing.assert_allclose(parts, table["fall"], atol=1e-9 * np.abs(parts).max())
+        assert set(table["type"]) == {"empty", "useless", "useful"}
+        # every game counts once at a node and square, in one type, while it is on
+        games = table["games"].reshape(1, 4, 16, 3).sum(-1)
+        assert (games == games[..., :1]).all() and games.max() == 32
 
 
 def test_bad_settings_of_others(tmp_path, capsys):
@@ -113,6 +122,11 @@ def test_bad_settings_of_others(tmp_path, capsys):
         (conditioned_majority, ("--first", "1"), "--first: 1"),
         (conditioned_majority, ("--last", "9"), "--last: 9"),
         (conditioned_majority, ("--task.kind", "majority"), "--task.kind"),
+        (othello, ("--size", "5"), "--size: 5 given, 4, 6 or 8 needed"),
+        (othello, ("--positions", "99"), "--positions: "),
+        (othello, ("--tracked", "21"), "--tracked: 21"),
+        (othello, ("--games", "absent.tsv"), "--games"),
+        (othello, ("--games", "absent.tsv", "--size", "8", "--positions", "3"), "absent.tsv"),
     ):
         with pytest.raises(SystemExit) as stop:
             run(tmp_path / "new", *option, of=of)

@@ -21,22 +21,35 @@ class Rise(NamedTuple):
 
 
 def ablation_rise(
-    decoder: Decoder, params: Tree, batch: Batch, nodes, w: Array, *, copies: Copies = None
+    decoder: Decoder,
+    params: Tree,
+    batch: Batch,
+    nodes,
+    w: Array,
+    *,
+    along: str = "pattern",
+    copies: Copies = None,
 ) -> Rise:
     """Losses after taking directions out of the residual at one position, minus those before.
 
-        r[k, i] <- r[k, i] - (w . (r[k, i] - mean_b r[k, i]) / |w|^2) w
+        r[k, i] <- r[k, i] - (w . (r[k, i] - mean_b r[k, i])) v
+
+    "pattern": `v = Cov_b(r, w . r) / Var_b(w . r)`, so that all goes that the readout explains of
+    the residual (the pattern of Haufe et al. 2014). "w": `v = w / |w|^2`, which for a probe that
+    reads directions of little variance takes next to nothing out.
 
     Args:
         nodes: n pairs (layer, position). w: `[n, F, D]`, or `[F, D]` for all nodes; a direction of
-            zeros takes nothing out.
+            zeros takes nothing out. along: "pattern" or "w".
 
     Returns:
         A `Rise`: means over the examples whose position i is real.
 
     Raises:
-        UserError: a node out of range, w of another width or number of nodes.
+        UserError: a node out of range, w of another width or number of nodes, an unknown `along`.
     """
+    if along not in ("pattern", "w"):
+        raise UserError(f"along: {along!r} given; valid are pattern and w")
     nodes = check_nodes(nodes, decoder.layers, batch.token.shape[1])
     w = jnp.asarray(w)
     w = jnp.broadcast_to(w, (len(nodes), *w.shape)) if w.ndim == 2 else w
@@ -51,11 +64,15 @@ def ablation_rise(
         real = batch.mask[:, i].astype(base.dtype)
         count = jnp.maximum(real.sum(), 1)
         mean = real @ resid[:, layer, i] / count
-        square = jnp.maximum(direction @ direction, jnp.finfo(base.dtype).tiny)
+        carrier, size = direction, direction @ direction
+        if along == "pattern":
+            read = ((resid[:, layer, i] - mean) @ direction) * real
+            carrier, size = read @ (resid[:, layer, i] - mean), read @ read
+        carrier = carrier / jnp.maximum(size, jnp.finfo(base.dtype).tiny)
 
         def edit(x: Array) -> Array:
-            taken = (x - mean) @ direction / square
-            return jnp.where((time == i)[:, None], x - taken[:, None] * direction, x)
+            taken = (x - mean) @ direction
+            return jnp.where((time == i)[:, None], x - taken[:, None] * carrier, x)
 
         out = forward(decoder, params, batch, copies=copies, edits={layer: edit})
         rise = (loss_terms(out.logits, batch) - base) * real[:, None]

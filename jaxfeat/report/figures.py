@@ -1,8 +1,7 @@
 """How do results look: lines with intervals, layer x position maps, stacked component shares?
 
-One style for every figure: matplotlib's object-oriented API on the Agg canvas, no pyplot and no
-global state. Colours are safe for colour-blind readers, fixed for each component and variant.
-Every figure is saved with the numbers behind it.
+Matplotlib's object-oriented API on the Agg canvas, no pyplot and no global state. Every figure is
+saved with the numbers behind it.
 """
 
 import math
@@ -15,55 +14,12 @@ import numpy as np
 
 from jaxfeat.io.atomic import replacing
 from jaxfeat.io.parquet import write_table
+from jaxfeat.report.style import COLORS, CYCLE, GRID, INK, SOFT, STYLE, style
 from jaxfeat.types import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLORS = {
-    # components of a gradient (Okabe and Ito)
-    "direct": "#0072B2",
-    "precached": "#D55E00",
-    "shared": "#009E73",
-    "combined": "#333333",
-    "remainder": "#B8B8B8",
-    # variants of training (Tol, muted)
-    "standard": "#332288",
-    "myopic": "#CC6677",
-    "untied": "#DDAA33",
-    "both": "#44AA99",
-    "untrained": "#8C8C8C",
-}
-CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#332288", "#777777")
-INK, SOFT, GRID = "#222222", "#666666", "#E6E6E6"
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture everywhere
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "hatch.linewidth": 0.6,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "jaxfeat",  # the same numbers give the same bytes
-}
 
 
 class Line(NamedTuple):
@@ -122,7 +78,7 @@ def line_panels(
         zero: draw the line y = 0.
         log_x: a logarithmic x axis.
     """
-    with _style():
+    with style():
         figure, grid = _grid(len(panels), columns, (2.7, 2.15), share_y)
         hues = _hues([line for panel in panels for line in panel.lines])
         handles: dict[str, Any] = {}
@@ -179,7 +135,7 @@ def heat_maps(
     if diverging and limits is None:
         high = max(abs(low), abs(high)) or 1.0
         low = -high
-    with _style():
+    with style():
         rows, cols = (max(v.shape[axis] for v in values) for axis in (0, 1))
         size = (min(max(1.8, 0.19 * cols + 0.6), 3.4), min(max(1.5, 0.2 * rows + 0.7), 3.2))
         figure, grid = _grid(len(panels), columns, size, share_y=True)
@@ -224,7 +180,7 @@ def stacked_bars(
         total: the name of the sum in the legend.
         columns: panels side by side.
     """
-    with _style():
+    with style():
         bars = max(len(panel.x) for panel in panels)
         size = (min(max(2.6, 0.26 * bars + 0.8), 8.5), 2.3)
         columns = min(columns, max(1, int(12 // size[0])))
@@ -336,13 +292,6 @@ def save_figure(
             with replacing(folder / f"{name}.{kind}") as temporary:
                 figure.savefig(temporary, format=kind, dpi=200, metadata=metadata)
     return folder / f"{name}.png"
-
-
-def _style():
-    """The style for the length of one function; the caller's settings come back."""
-    from matplotlib import rc_context
-
-    return rc_context(STYLE)
 
 
 def _grid(

@@ -17,13 +17,18 @@ BATCH = tiny.batch_of(5, pads=1)
 W = np.random.default_rng(0).standard_normal((3, 2, WIDTH)).astype(np.float32)
 
 
-def by_hand(params, node, direction):
+def by_hand(params, node, direction, along):
     """The edit as it is written down, one example and position at a time."""
-    (k, i), unit = node, direction / np.linalg.norm(direction)
+    k, i = node
     base = forward(DECODER, params, BATCH)
     resid, real = np.asarray(base.resid)[:, k, i], np.asarray(BATCH.mask)[:, i]
     mean = resid[real].mean(0)
-    new = resid - ((resid - mean) @ unit)[:, None] * unit
+    read = (resid - mean) @ direction
+    carrier = direction / (direction @ direction)
+    if along == "pattern":
+        pattern = np.cov(np.c_[resid, resid @ direction][real].T, bias=True)
+        carrier = pattern[:-1, -1] / pattern[-1, -1]
+    new = resid - read[:, None] * carrier
     tap = np.zeros_like(np.asarray(base.resid))
     tap[:, k, i] = new - resid
     after = forward(DECODER, params, BATCH, taps=jnp.asarray(tap))
@@ -33,13 +38,14 @@ def by_hand(params, node, direction):
     return rise[:, i].mean(), rise[:, i + 1 :].sum(1).mean()
 
 
-def test_by_hand():
+@pytest.mark.parametrize("along", ["pattern", "w"])
+def test_by_hand(along):
     params = tiny.params_of(DECODER)
-    run = jax.jit(lambda p: ablation_rise(DECODER, p, BATCH, NODES, W), compiler_options=QUICK)
-    found = run(params)
+    run = lambda p: ablation_rise(DECODER, p, BATCH, NODES, W, along=along)
+    found = jax.jit(run, compiler_options=QUICK)(params)
     for n, node in enumerate(NODES):
         for f in range(2):
-            own, later = by_hand(params, node, W[n, f])
+            own, later = by_hand(params, node, W[n, f], along)
             np.testing.assert_allclose(found.own[n, f], own, atol=2e-6)
             np.testing.assert_allclose(found.later[n, f], later, atol=5e-6)
     assert np.abs(found.later[0]).max() == 0  # nothing later reads the last layer
@@ -55,5 +61,7 @@ def test_refused():
     params = tiny.params_of(DECODER)
     with pytest.raises(UserError, match=r"\(1 nodes, features, 8\) needed"):
         ablation_rise(DECODER, params, BATCH, [(1, 2)], np.ones((1, WIDTH + 1)))
+    with pytest.raises(UserError, match="along: 'v' given; valid are pattern and w"):
+        ablation_rise(DECODER, params, BATCH, [(1, 2)], np.ones((1, WIDTH)), along="v")
     with pytest.raises(UserError, match=rf"position {LENGTH} .*0\.\.{LENGTH - 1}"):
         ablation_rise(DECODER, params, BATCH, [(1, LENGTH)], np.ones((1, WIDTH)))
