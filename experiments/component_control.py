@@ -71,7 +71,7 @@ PRESETS = {
 
 def settings(config: Config, task: str) -> toy_config.Config:
     """The settings of a game: the standard model is tracked, the others retrained beside it."""
-    betas = tuple(f"beta={beta:g}" for beta in config.betas)
+    betas = tuple(f"beta={float(beta)!r}" for beta in config.betas)
     variants = ("standard", *betas, "untied")
     return replace(
         getattr(config, task), seed=config.seed, variants=variants, tracked=("standard",)
@@ -80,6 +80,7 @@ def settings(config: Config, task: str) -> toy_config.Config:
 
 def check(config: Config) -> None:
     """Refuse settings that cannot work before anything is written."""
+    need("seed", 0 <= config.seed < 2**32, config.seed, "0..2^32 - 1")
     need("tasks", bool(config.tasks), "none", f"some of {', '.join(TASKS)}")
     for task in config.tasks:
         need("tasks", task in TASKS, task, f"some of {', '.join(TASKS)}")
@@ -88,10 +89,16 @@ def check(config: Config) -> None:
     need("betas", good, config.betas, "finite numbers >= 0 (1 is trained anyway)")
     need("betas", any(beta < 1 for beta in config.betas), config.betas, "one below 1")
     need("betas", len(set(config.betas)) == len(config.betas), config.betas, "each once")
-    need("controls", config.controls >= 2, config.controls, "at least 2")
+    need("controls", 2 <= config.controls <= 1000, config.controls, "2..1000")
     for task in config.tasks:
         option = f"--{task.replace('_', '-')}."
-        mine = settings(config, task)
+        mine, given = settings(config, task), getattr(config, task)
+        for name, value, instead in (
+            ("seed", 0, "--seed"), ("variants", ("standard",), "--betas"),
+            ("tracked", ("standard",), "nothing: the standard model is tracked"),
+        ):  # fmt: skip
+            found = getattr(given, name)
+            need(f"{task}.{name}", found == value, found, f"{instead}, which sets it,")
         try:
             toy_config.check(mine, task)
         except UserError as error:
@@ -119,7 +126,10 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
                 task, found, effects(found, place), built(found, place, config.controls)
             )
         )
-    return component_report.write(config, results, workdir)
+    # what was played, as it was played
+    played = {"tasks": config.tasks, "betas": config.betas, "controls": config.controls,
+              "seed": config.seed, **mine}  # fmt: skip
+    return component_report.write(played, results, workdir)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,12 @@ def decide(results: list[Result]) -> tuple[list[page.Claim], dict[str, Any]]:
     return claims, numbers
 
 
-def write(config: Any, results: list[Result], workdir: Path) -> dict[str, Any]:
-    """Tables, figures and `report.html`; the main numbers as a dict."""
+def write(played: dict[str, Any], results: list[Result], workdir: Path) -> dict[str, Any]:
+    """Tables, figures and `report.html`; the main numbers as a dict.
+
+    Args:
+        played: the settings, of each game as they were resolved.
+    """
     for r in results:
         _write_tables(r, workdir)
     claims, numbers = decide(results)
@@ -110,7 +114,7 @@ def write(config: Any, results: list[Result], workdir: Path) -> dict[str, Any]:
         claims=claims,
         figures=pictures,
         tables=[t for r in results for t in _tables(r)],
-        config=cli.config_dict(config),
+        config={name: cli.config_dict(value) for name, value in played.items()},
         provenance=folder.read_json(workdir / "provenance.json"),
     )
     told = {"claims": {c.name: c.verdict for c in claims}, "statistics": numbers}
@@ -175,7 +179,10 @@ def _tables(r: Result) -> list[tables.Table]:
         "direction", *(f"{name} / R(theta_0)" for name in COMPONENTS), "own loss (nats)",
         "later losses (nats)", "nearest probe |r|", "later share of the cost",
     )  # fmt: skip
-    title = f"{game}: directions on the half of E held back, and the cost of taking them out"
+    title = (
+        f"{game}: directions on the half of E held back, and the cost of taking them out (shared "
+        "is free to cancel what direct or precached built; where R is small shares are large)"
+    )
     made.append(tables.Table(title, columns, rows))
     angles = [
         ("precached only", _angle(r.built.angles)), ("random", _angle(r.built.random_angles)),

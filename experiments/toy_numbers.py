@@ -113,9 +113,12 @@ def decide(found: Found, asked: list[Contrast]) -> tuple[list[page.Claim], bool,
         if a.untrained:
             words += " ".join(_against(found, side, a.value) for side in (a.above, a.below))
         if found.config.seeds < 2:
-            words += " One seed gives no interval: at least 2 are needed to decide."
+            words = words.strip() + " One seed gives no interval: at least 2 are needed to decide."
         if not learned:
-            words += f" The standard model has not learned the task (first output {right:.2f})."
+            words = (
+                words.strip()
+                + f" The standard model has not learned the task (first output {right:.2f})."
+            )
         claims.append(page.Claim(a.name, verdict, words.strip()))
         numbers[f"{a.below}_minus_{a.above}, {a.what}"] = {
             "mean": gap.mean, "low": gap.low, "high": gap.high, "p_holm": float(p),

@@ -105,7 +105,7 @@ def _ledger_words(found: Found, name: str) -> str:
     )
     unsure = [p for p in PARTS[:3] if _open(share(told, p, inside))]
     if unsure:
-        words += f"The sign of {' and '.join(unsure)} is not determined. "
+        words += f"Not determined in sign: {', '.join(unsure)}. "
     if not found.sgd:
         return words.strip()
     plain = sums(found, name, sgd=True)

@@ -110,6 +110,7 @@ def train_variant(
     logs = c.steps // c.log_every
     if done.exists():
         shown.begin(name, logs, logs)
+        _check_done(c, name, workdir, done)
         _tidy(workdir, name)
         return
     decoder, rule = make_gpt2(shape_of(c)), StepRule()
@@ -180,6 +181,16 @@ def train_variant(
     save_checkpoint(workdir / "checkpoints" / name, c.steps, run.state)
     save_arrays(done, results)
     _tidy(workdir, name)
+
+
+def _check_done(config: Config, name: str, workdir: Path, done: Path) -> None:
+    """Refuse a finished variant whose files are damaged before others are trained."""
+    try:
+        load_arrays(done)
+        if name in config.tracked:
+            load_ledgers(config, workdir, name)
+    except UserError as error:
+        raise UserError(f"{error}; delete {done} and --resume to train {name} again") from None
 
 
 def final_state(config: Config, name: str, workdir: Path) -> TrainState:

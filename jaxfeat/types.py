@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 Array = jax.Array
 Tree = Any  # a pytree of arrays
@@ -122,3 +123,42 @@ def check_tokens(tokens: Any, vocab: int, name: str = "tokens") -> Any:
     if low < 0 or high >= vocab:
         raise UserError(f"{name}: ids {low}..{high} given, valid are 0..{vocab - 1}")
     return tokens
+
+
+def check_directions(w: Any, nodes: int, width: int) -> Any:
+    """Directions `[nodes, F, D]`; `[F, D]` are taken for every node. Values in float64 on the host.
+
+    Where they are traced only their shape is looked at.
+
+    >>> check_directions([[1, 0]], nodes=3, width=2).shape
+    (3, 1, 2)
+    """
+    if not isinstance(w, Tracer):
+        try:
+            w = np.asarray(w)
+            w = w if np.iscomplexobj(w) else w.astype(np.float64)
+        except (TypeError, ValueError):
+            raise UserError("w: an array of numbers needed") from None
+        if np.iscomplexobj(w) or not np.isfinite(w).all():
+            raise UserError("w: every entry must be a finite real number")
+    spread = jnp.broadcast_to if isinstance(w, Tracer) else np.broadcast_to
+    w = spread(w, (nodes, *w.shape)) if w.ndim == 2 else w
+    if w.ndim != 3 or w.shape[0] != nodes or w.shape[2] != width:
+        raise UserError(f"w: shape {w.shape} given, ({nodes} nodes, features, {width}) needed")
+    return w
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number of a range, or a `UserError` that names both.
+
+    >>> check_whole("count", 3, 1)
+    3
+    """
+    told = f"{least} or more" if most is None else f"{least}..{most}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UserError(f"{name}: {value!r} given, a whole number, {told}, needed") from None
+    if isinstance(value, bool) or number < least or (most is not None and number > most):
+        raise UserError(f"{name}: {value!r} given, a whole number, {told}, needed")
+    return number

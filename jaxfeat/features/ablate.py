@@ -10,7 +10,7 @@ from jaxfeat.nn.blocks import forward, residuals
 from jaxfeat.nn.copies import Copies
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import loss_terms
-from jaxfeat.types import Array, Batch, Tree, UserError, check_nodes
+from jaxfeat.types import Array, Batch, Tree, UserError, check_directions, check_nodes
 
 
 class Rise(NamedTuple):
@@ -51,11 +51,8 @@ def ablation_rise(
     if along not in ("pattern", "w"):
         raise UserError(f"along: {along!r} given; valid are pattern and w")
     nodes = check_nodes(nodes, decoder.layers, batch.token.shape[1])
-    w = jnp.asarray(w)
-    w = jnp.broadcast_to(w, (len(nodes), *w.shape)) if w.ndim == 2 else w
-    if w.ndim != 3 or w.shape[0] != len(nodes) or w.shape[2] != decoder.width:
-        needed = f"({len(nodes)} nodes, features, {decoder.width}) needed"
-        raise UserError(f"w: shape {w.shape} given, {needed}")
+    w = jnp.asarray(check_directions(w, len(nodes), decoder.width), jnp.float32)
+    w = w / jnp.maximum(jnp.abs(w).max(axis=-1, keepdims=True), jnp.finfo(w.dtype).tiny)
     resid = residuals(decoder, params, batch, copies=copies)[0]
     base = loss_terms(forward(decoder, params, batch, copies=copies).logits, batch)
     time = jnp.arange(batch.token.shape[1])

@@ -35,8 +35,8 @@ def influence_by_copy(ledger: Ledger, same: Ledger, w: np.ndarray, **where: Any)
     """
     if (ledger.nodes, ledger.steps) != (same.nodes, same.steps):
         raise UserError("same: the ledgers must have the same nodes and ladder")
-    if ledger.resid.shape != same.resid.shape:
-        raise UserError("same: the ledgers must have the same examples and width")
+    if not np.array_equal(ledger.resid, same.resid) or same.moved.shape[2] != len(COMPONENTS):
+        raise UserError('same: the "same_copy" ledger of the same run on the same examples needed')
     whole, own = influence(ledger, w, **where), influence(same, w, **where)
     stack = lambda told: np.stack([getattr(told, name) for name in COMPONENTS])
     return ByCopy(stack(own), stack(whole) - stack(own))

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxfeat.grads.influence import Influence, centred_mean
 from jaxfeat.grads.ledger import Ledger, half_count, influence, matrices
-from jaxfeat.types import COMPONENTS, UserError
+from jaxfeat.types import COMPONENTS, UserError, check_directions, check_whole
 
 PARTS = (*COMPONENTS, "decay", "combined")
 LEAST = 1e-6  # of C's largest eigenvalue
@@ -74,11 +74,13 @@ def discover(
     for name in (part, *without):
         if name not in PARTS:
             raise UserError(f"part: {name!r} is unknown; valid: {', '.join(PARTS)}")
-    if half not in OTHER:
-        raise UserError(f"half: {half} given; valid are 0 and 1")
+    if part in without:
+        raise UserError(f"without: {part!r} is the part that is asked for")
+    half = check_whole("half", half, 0, 1)
     n, examples, width = ledger.resid.shape[1:]
-    if not 1 <= count <= width or controls < 1:
-        raise UserError(f"count {count}, controls {controls}: 1..{width} and at least 1 needed")
+    count = check_whole("count", count, 1, width)
+    controls = check_whole("controls", controls, 1, 10**6)
+    seed = check_whole("seed", seed, 0)
     least = int(half_count(ledger, half).min())
     if least <= width:
         needed = 2 * (width + 1)
@@ -96,6 +98,11 @@ def discover(
     found, drawn, rank = np.zeros((n, count, width)), np.zeros((n, controls, width)), []
     for node in range(n):
         space = _whitening(gap[node, here], ledger.mask[node, here])
+        if not space.shape[1]:
+            raise UserError(
+                f"the representation at node {ledger.nodes[node]} is the same at both places of "
+                "the ladder: nothing was built"
+            )
         rank.append(space.shape[1])
         scored = _part(whole[node], part, space)
         for name in without:
@@ -119,6 +126,9 @@ def readouts(ledger: Ledger, w: np.ndarray, place: int = -1) -> np.ndarray:
     Args:
         w: `[n, F, D]`. place: of the ladder.
     """
+    count, n, _, width = ledger.resid.shape
+    w = check_directions(w, n, width)
+    place = check_whole("place", place, -count, count - 1)
     weight = ledger.mask.astype(np.float64)
     weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1)
     read = np.einsum("nfd,ned->nef", w, ledger.resid[place].astype(np.float64))
@@ -132,7 +142,8 @@ def principal_angles(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     columns, so that the cosines are the canonical correlations of the readouts.
 
     Args:
-        a, b: `[E, F]` and `[E, G]`, centred (`readouts`).
+        a, b: `[E, F]` and `[E, G]` (`readouts`); they are centred here. No column may be zero or
+            follow from the others.
 
     Returns:
         `[min(F, G)]` radians, smallest first.
@@ -143,8 +154,14 @@ def principal_angles(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """
     from scipy.linalg import subspace_angles
 
-    if a.ndim != 2 or b.ndim != 2 or len(a) != len(b):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.ndim != 2 or b.ndim != 2 or len(a) != len(b) or not (a.size and b.size):
         raise UserError(f"readouts {a.shape}, {b.shape}: [E, F] of the same examples needed")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise UserError("readouts: every entry must be finite")
+    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
+    if any(np.linalg.matrix_rank(x) < x.shape[1] for x in (a, b)):
+        raise UserError("readouts: a column is constant or follows from the others")
     return subspace_angles(a, b)[::-1]
 
 
@@ -153,7 +170,7 @@ def _whitening(gap: np.ndarray, mask: np.ndarray) -> np.ndarray:
     rows = gap[mask]
     rows = rows - rows.mean(axis=0)
     values, vectors = np.linalg.eigh(rows.T @ rows / len(rows) / 2)
-    keep = values > LEAST * max(values[-1], np.finfo(float).tiny)
+    keep = (values > LEAST * values[-1]) & (values > np.finfo(float).tiny)
     return vectors[:, keep] / np.sqrt(values[keep])
 
 

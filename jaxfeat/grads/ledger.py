@@ -30,7 +30,7 @@ from jaxfeat.grads.influence import Influence, centred_mean
 from jaxfeat.grads.track import Movement
 from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.tree import widen
-from jaxfeat.types import Array, Node, UserError
+from jaxfeat.types import Array, Node, UserError, check_directions
 
 
 class LedgerSums(NamedTuple):
@@ -226,16 +226,7 @@ def influence(
         UserError: w of another width or number of nodes, a ladder place out of range.
     """
     n, _, width = ledger.resid.shape[1:]
-    try:
-        w = np.asarray(w)
-        w = w if np.iscomplexobj(w) else w.astype(np.float64)
-    except (TypeError, ValueError):
-        raise UserError("w: an array of numbers needed") from None
-    w = np.broadcast_to(w, (n, *w.shape)) if w.ndim == 2 else w
-    if np.iscomplexobj(w) or not np.isfinite(w).all():
-        raise UserError("w: every entry must be a finite real number")
-    if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
-        raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
+    w = check_directions(w, n, width)
     start, stop, target = _places(ledger, start, stop, target)
     whole = matrices(ledger, start=start, stop=stop, target=target, centred=centred, half=half)
     parts = np.einsum("nfd,ncde,nfe->cnf", w, whole, w, optimize=True)

@@ -56,13 +56,16 @@ def check_rule(rule: StepRule) -> StepRule:
     """
     if rule.name not in RULES:
         raise UserError(f"optimizer: {rule.name!r} is unknown; valid: {', '.join(RULES)}")
+    if rule.decay_on and not rule.decay:
+        raise UserError(f"optimizer: decay_on {rule.decay_on!r} given without a decay")
     for name, top in (("b1", 1.0), ("b2", 1.0), ("eps", np.inf), ("decay", np.inf)):
-        if not 0 <= getattr(rule, name) < top:
+        value = getattr(rule, name)
+        if not isinstance(value, float | int) or not 0 <= value < top:
             told = f"at least 0 and below {top:g}" if top == 1 else "finite and at least 0"
-            raise UserError(f"optimizer: {name} {getattr(rule, name)} given, {told} needed")
+            raise UserError(f"optimizer: {name} {value!r} given, {told} needed")
     try:
         re.compile(rule.decay_on)
-    except re.error as error:
+    except (TypeError, re.error) as error:
         raise UserError(f"optimizer: decay_on {rule.decay_on!r}: {error}") from None
     if rule.clip:
         raise UserError(

@@ -53,7 +53,10 @@ def scaled(*beta: float) -> Route:
     Args:
         beta: one weight for all blocks, or one for each of the N blocks.
     """
-    return Route("scaled", beta[0] if len(beta) == 1 else tuple(beta))
+    if len(beta) == 1 and np.ndim(beta[0]) == 1:  # a list or an array of them
+        beta = tuple(np.asarray(beta[0]).tolist())
+        return Route("scaled", beta)
+    return Route("scaled", beta[0] if len(beta) == 1 else beta)
 
 
 def resolve(route: Any, length: int) -> Resolved:

@@ -268,6 +268,9 @@ def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
         known = [*(f"--{o}" for o in OPTIONS), *_option_names(config_class)]
         names = [w.split("=")[0] for w in argv if w.startswith("--")]
         strange = next((n for n in names if n.replace("_", "-") not in known), None)
+        nested = [n for n in known if strange and n.endswith("." + strange.removeprefix("--"))]
+        if nested:
+            return f"unknown option {strange}; did you mean {' or '.join(nested)}?"
         if strange:
             return f"unknown option {strange}{_near(strange, known)}; --help lists all options"
         word = text.split(":", 1)[-1].split(",")[0].strip()

@@ -5,10 +5,12 @@ writes it to a temporary folder that takes its name when it is whole; only the l
 """
 
 import contextlib
+import gc
 import hashlib
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,17 +95,18 @@ def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None =
         try:
             stored = _shapes(_items(reader.metadata(path)))
         except Exception as error:  # whatever the file formats below raise
-            raise _damaged(path, error) from None
+            raise _damaged(path, error, len(steps)) from None
         stored.pop(DIGEST, None)
         if difference := _difference(stored, like):
             raise UserError(f"{path} belongs to another config: {difference}")
         try:
             host = reader.restore(path, target)
         except Exception as error:
-            raise _damaged(path, error) from None
+            raise _damaged(path, error, len(steps)) from None
     kept = np.asarray(host.pop(DIGEST))
     if not np.array_equal(kept, _digest({name: np.asarray(x) for name, x in host.items()})):
-        raise _damaged(path, ValueError("its values are not those that were saved"))
+        error = ValueError("its values are not those that were saved")
+        raise _damaged(path, error, len(steps))
     target.pop(DIGEST)
     return jax.tree.unflatten(treedef, [host[name] for name in target])
 
@@ -158,10 +161,22 @@ def _difference(stored: dict[str, str], like: Tree) -> str:
     return ""
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
+def _damaged(path: Path, error: Exception, count: int) -> UserError:
     """What is said of a checkpoint whose files cannot be read."""
     first = (str(error).strip().splitlines() or [""])[0][:120]
-    return UserError(f"{path} is damaged ({first}); delete it to go on from the one before")
+    _forget(error)
+    on = "go on from the one before" if count > 1 else "begin anew"
+    return UserError(f"{path} is damaged ({first}); delete it to {on}")
+
+
+def _forget(error: Exception) -> None:
+    """Let go of what a failed read holds now: at exit its threads would print tracebacks."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def _whole(folder: str | os.PathLike) -> Path:

@@ -24,9 +24,10 @@ from jaxfeat.grads.track import (
     node_resid,
     start_window,
 )
+from jaxfeat.nn.copies import check_copies
 from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.step import TrainState, Update, init_state
-from jaxfeat.types import Array, Batch, Tree, UserError
+from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
 Sample = Callable[[Array], Batch]  # a key to a batch
 
@@ -78,6 +79,7 @@ def start_run(rule, params: Tree, watch: Watch | None = None, tally_of=None) -> 
 
 def start_tracking(params: Tree, watch: Watch, tally_of=None) -> Tracked:
     """Tracking that begins at these parameters; `tally_of` as in `start_run`."""
+    check_copies(watch.tracker.by_copy, watch.held.token.shape[1])
     first = node_resid(watch.tracker, params, watch.held)
     moments = start_window(watch.tracker, params).moments
     also = {name: open_ledger(first) for name in watch.tracker.also}
@@ -105,7 +107,8 @@ def make_interval(
     Raises:
         UserError: steps that the stride does not divide; a watch, but a run that tracks nothing.
     """
-    stride = 1 if watch is None else watch.stride
+    stride = 1 if watch is None else check_whole("stride", watch.stride, 1)
+    check_whole("steps", steps, 1)
     if stride < 1 or steps % stride:
         raise UserError(f"stride: {stride} does not divide the {steps} updates between logs")
 
@@ -198,6 +201,8 @@ def finish_ledger(watch: Watch, runs: Sequence[Run], also: str | None = None) ->
     Raises:
         UserError: a run that tracks nothing, or nothing of that name.
     """
+    if isinstance(runs, Run) or not isinstance(runs, Sequence) or len(runs) < 2:
+        raise UserError("runs: a list of the run before its first update and later ones needed")
     positions = [i for _, i in watch.tracker.plan.nodes]
     copies = []
     for run in runs:
@@ -207,6 +212,13 @@ def finish_ledger(watch: Watch, runs: Sequence[Run], also: str | None = None) ->
         sums = run.tracked.sums if also is None else run.tracked.also[also]
         resid = node_resid(watch.tracker, run.state.params, watch.held)
         copies.append(sums._asdict() | {"resid": resid})
+        begun, first = np.asarray(sums.first), np.asarray(copies[0]["resid"])
+        if begun.shape != first.shape or not np.allclose(
+            begun, first, rtol=0, atol=1e-4 * np.abs(begun).max()
+        ):
+            raise UserError(
+                "runs: the first must be this run before its update 1, on the watch's E"
+            )
     steps = [int(run.state.step) for run in runs]
     mask = np.asarray(watch.held.mask)[:, positions].T
     return make_ledger(watch.tracker.plan.nodes, steps, mask, copies)
@@ -236,7 +248,8 @@ def train(
         UserError: `every` does not divide `steps`, a checkpoint of another config, a loss that is
             not finite (the last checkpoint stands).
     """
-    if every < 1 or steps % every:
+    check_whole("steps", steps, 0)
+    if check_whole("log_every", every, 1) and steps % every:
         raise UserError(f"log_every: {every} does not divide the {steps} steps")
     done = 0
     if checkpoints is not None and (saved := saved_steps(checkpoints)):
@@ -247,6 +260,8 @@ def train(
                 f"{steps}: it belongs to another run"
             )
         run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
+    if not (isinstance(learning_rate, float | int) and np.isfinite(learning_rate)):
+        raise UserError(f"learning_rate: {learning_rate!r} given, a finite number needed")
     rate = jnp.asarray(learning_rate, jnp.float32)
     for step in range(done + every, steps + 1, every):
         run, losses = interval(run, key, rate)

@@ -13,7 +13,7 @@ from jaxfeat.nn.copies import Copies
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import mean_loss
 from jaxfeat.nn.route import check_route
-from jaxfeat.types import Array, Batch, Tree
+from jaxfeat.types import Array, Batch, Tree, UserError
 
 
 class TrainState(NamedTuple):
@@ -43,6 +43,11 @@ def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies 
     check_route(route)
 
     def update(state: TrainState, batch: Batch, learning_rate: Array):
+        made = jax.eval_shape(optimizer.init, state.params)
+        if type(made) is not type(state.opt_state):
+            given = type(state.opt_state).__name__
+            raise UserError(f"state: {given} of another optimiser given, {rule.name!r} is trained")
+
         def loss(params: Tree) -> Array:
             out = forward(decoder, params, batch, route=route, copies=copies)
             return mean_loss(out.logits, batch)

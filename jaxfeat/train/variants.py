@@ -13,7 +13,7 @@ import jax
 from jaxfeat.nn import route as routes
 from jaxfeat.nn.copies import Copies, check_copies, stack_copies
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.types import Array, Tree, UserError
+from jaxfeat.types import Array, Tree, UserError, check_whole
 
 VARIANTS = ("standard", "myopic", "untied", "both", "fully_untied")
 
@@ -37,8 +37,7 @@ def make_variant(name: str, *, m: int, length: int) -> Variant:
     """
     if not isinstance(name, str):
         raise UserError(f"variant {name!r}: a name needed; valid: {', '.join(VARIANTS)}, beta=X")
-    if int(m) != m or not 1 <= m < length:
-        raise UserError(f"m: {m} is outside 1..{length - 1}")
+    m = check_whole("m", m, 1, check_whole("length", length, 2) - 1)
     if (betas := read_betas(name)) is not None:
         return Variant(name, routes.scaled(*betas), None)
     if name not in VARIANTS:

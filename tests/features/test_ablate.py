@@ -57,10 +57,22 @@ def test_nothing_taken_out():
     assert max(np.abs(zero.own).max(), np.abs(zero.later).max()) < 1e-6
 
 
+def test_scale_does_not_matter():
+    """A direction is a direction, however long its vector."""
+    params = tiny.params_of(DECODER)
+    run = jax.jit(lambda w: ablation_rise(DECODER, params, BATCH, [(1, 2)], w))
+    one = run(W[:1])
+    for scale in (1e-20, 1e18):
+        other = run(np.float32(scale) * W[:1])
+        np.testing.assert_allclose(other.own, one.own, rtol=1e-3, atol=1e-7)
+
+
 def test_refused():
     params = tiny.params_of(DECODER)
     with pytest.raises(UserError, match=r"\(1 nodes, features, 8\) needed"):
         ablation_rise(DECODER, params, BATCH, [(1, 2)], np.ones((1, WIDTH + 1)))
+    with pytest.raises(UserError, match="finite real number"):
+        ablation_rise(DECODER, params, BATCH, [(1, 2)], np.full((1, WIDTH), np.nan))
     with pytest.raises(UserError, match="along: 'v' given; valid are pattern and w"):
         ablation_rise(DECODER, params, BATCH, [(1, 2)], np.ones((1, WIDTH)), along="v")
     with pytest.raises(UserError, match=rf"position {LENGTH} .*0\.\.{LENGTH - 1}"):

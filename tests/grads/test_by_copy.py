@@ -141,6 +141,9 @@ def test_untied_has_no_other_copy(rule):
         assert np.abs(told.same).max() > 0 and not told.other.any()
         with pytest.raises(UserError, match="the same nodes and ladder"):
             influence_by_copy(made["ledger"], made["same"]._replace(steps=(0, 9)), np.eye(8))
+        other = made["same"]._replace(resid=made["same"].resid + 1e-3)
+        with pytest.raises(UserError, match="of the same run on the same examples"):
+            influence_by_copy(made["ledger"], other, np.eye(8))
 
 
 def test_decay_is_a_part_of_its_own():

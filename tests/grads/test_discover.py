@@ -124,16 +124,34 @@ def test_principal_angles():
     assert np.abs(mine.mean(0)).max() < 1e-9 * np.abs(mine).max()
     angles = principal_angles(mine, theirs)
     assert angles.shape == (2,) and (np.diff(angles) >= 0).all()
-    with pytest.raises(UserError, match="of the same examples"):
-        principal_angles(mine, theirs[:-1])
+    for a, b, words in (
+        (mine, theirs[:-1], "of the same examples"),
+        (mine, 0 * theirs, "constant or follows"),
+        (mine, np.c_[theirs, theirs], "constant or follows"),
+        (mine, theirs * np.nan, "finite"),
+    ):
+        with pytest.raises(UserError, match=words):
+            principal_angles(a, b)
 
 
 def test_refused():
     book = ledger()
     with pytest.raises(UserError, match="'precahed' is unknown; valid: direct"):
         discover(book, "precahed")
-    with pytest.raises(UserError, match="half: 2 given"):
-        discover(book, "direct", half=2)
+    for options, words in (
+        ({"half": 2}, "half: 2 given"),
+        ({"half": True}, "half: True given"),
+        ({"count": 2.5}, "count: 2.5 given"),
+        ({"controls": 0}, "controls: 0 given"),
+        ({"without": ("direct",)}, "'direct' is the part that is asked for"),
+        ({"start": 1, "stop": 1, "target": 0}, "nothing was built"),
+    ):
+        with pytest.raises(UserError, match=words):
+            discover(book, "direct", **options)
+    with pytest.raises(UserError, match="place: 7 given"):
+        readouts(book, np.eye(2 * WIDTH), place=7)
+    with pytest.raises(UserError, match=r"\(1 nodes, features, 12\) needed"):
+        readouts(book, np.eye(5))
     with pytest.raises(UserError, match="this run had no decay"):
         discover(book, "decay")
     with pytest.raises(UserError, match=r"E: 24 sequences give 12 .* at least 26 sequences"):

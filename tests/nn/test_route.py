@@ -31,6 +31,8 @@ def test_weights_by_block():
     both = route.resolve(route.scaled(0, 2), LENGTH)
     np.testing.assert_array_equal(both, [np.where(DIAGONAL, 1, beta) for beta in (0, 2)])
     np.testing.assert_array_equal(route.of_block(both, 1), both[1])
+    for given in ([0, 2], np.array([0.0, 2.0])):
+        np.testing.assert_array_equal(route.resolve(route.scaled(given), LENGTH), both)
     assert route.of_block(route.DIAGONAL, 1) == route.DIAGONAL and route.of_block(None, 0) is None
     assert route.crop(both, 3).shape == (2, 3, 3)
     np.testing.assert_array_equal(route.own_column(both), np.stack([np.eye(LENGTH)] * 2))

@@ -156,7 +156,7 @@ def test_refused(tmp_path):
     for part in path.rglob("*"):
         if part.is_file():
             part.write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"is damaged .*; delete it to go on") as told:
+    with pytest.raises(UserError, match=r"is damaged .*; delete it to begin anew") as told:
         restore_checkpoint(tmp_path / "run", VALUE)
     assert "\n" not in str(told.value)
 

@@ -10,12 +10,13 @@ from tiny import QUICK, same
 
 from jaxfeat import tree
 from jaxfeat.grads.ledger import add_movement, open_ledger
+from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.tally import add_to_tally, open_tally
 from jaxfeat.grads.track import Movement
 from jaxfeat.nn.route import myopic, scaled
 from jaxfeat.train.checkpoint import saved_steps
-from jaxfeat.train.loop import Watch, make_interval, start_run, take_in, train
-from jaxfeat.train.step import make_update
+from jaxfeat.train.loop import Watch, finish_ledger, make_interval, start_run, take_in, train
+from jaxfeat.train.step import init_state, make_update
 from jaxfeat.types import UserError
 
 
@@ -128,7 +129,8 @@ def test_watch_of_an_untracked_run():
 @pytest.mark.parametrize(("steps", "stride"), [(5, 2), (4, 8), (4, 0), (4, -1)])
 def test_stride_that_does_not_divide(steps, stride):
     watch = small.WATCH._replace(stride=stride)
-    with pytest.raises(UserError, match=f"stride: {stride} does not divide the {steps} updates"):
+    words = f"does not divide the {steps} updates" if stride > 0 else "a whole number, 1 or more"
+    with pytest.raises(UserError, match=f"stride: {stride} .*{words}"):
         make_interval(small.UPDATE, small.sample, steps, watch=watch)
 
 
@@ -159,3 +161,31 @@ def test_weights_one_and_zero():
     standard, cut = program(None), program(myopic())
     assert program(scaled(1.0)) == standard and program(scaled(0.0)) == cut
     assert cut != standard and program(scaled(0.5)) not in (cut, standard)
+
+
+def test_finish_ledger():
+    """A run's ledger by its values on the ladder; other runs, and no start, are refused."""
+    first, last = small.start(), small.after(1)[0]
+    told = finish_ledger(small.WATCH, [first, last])
+    assert told.steps == (0, STEPS) and told.nodes == tuple(small.NODES)
+    np.testing.assert_array_equal(told.moved[-1], last.tracked.sums.moved)
+    np.testing.assert_array_equal(told.moved[0], 0)
+    later = small.after(2)[0]
+    elsewhere = small.WATCH._replace(held=small.tiny.batch_of(4, seed=99))
+    for watch, runs, also, words in (
+        (small.WATCH, [last, later], None, "the first must be this run before its update 1"),
+        (elsewhere, [first, last], None, "the first must be this run before its update 1"),
+        (small.WATCH, first, None, "a list of the run"),
+        (small.WATCH, [first], None, "a list of the run"),
+        (small.WATCH, [first, last], "sgd", "the run keeps no such"),
+        (small.WATCH, [small.start(False), last], None, "the run keeps no such"),
+    ):
+        with pytest.raises(UserError, match=words):
+            finish_ledger(watch, runs, also)
+
+
+def test_another_optimiser_is_refused():
+    """The state of one rule is not trained on by another, nor tracked."""
+    state = init_state(StepRule("sgd"), small.params())
+    with pytest.raises(UserError, match="EmptyState of another optimiser given, 'adam'"):
+        make_update(small.DECODER, StepRule("adam"))(state, small.HELD, 0.1)

@@ -80,7 +80,7 @@ def test_refused():
     with pytest.raises(UserError, match="variant 'tied' is unknown; valid: standard, myopic"):
         variant_of("tied")
     for m in (0, LENGTH, -1):
-        with pytest.raises(UserError, match=rf"m: {m} is outside 1..{LENGTH - 1}"):
+        with pytest.raises(UserError, match=rf"m: {m} given, a whole number, 1..{LENGTH - 1}"):
             make_variant("standard", m=m, length=LENGTH)
 
 
