@@ -100,13 +100,14 @@ def write(played: dict[str, Any], results: list[Result], workdir: Path) -> dict[
     for r in results:
         _write_tables(r, workdir)
     claims, numbers = decide(results)
-    made = [(_position_figure, "by_position", BY_POSITION), (_cost_figure, "cost", COST),
-            (_outcome_figure, "outcome", OUTCOME)]  # fmt: skip
-    pictures = []
-    for make, name, caption in made:
-        figure, panels = make(results)
-        png = figures.save_figure(figure, workdir / "figures", name, figures.numbers_of(panels))
-        pictures.append(page.Picture(png, caption))
+    pictures = page.save_pictures(
+        workdir,
+        [
+            (_position_figure(results), "by_position", BY_POSITION),
+            (_cost_figure(results), "cost", COST),
+            (_outcome_figure(results), "outcome", OUTCOME),
+        ],
+    )
     page.write_page(
         workdir,
         title="Is the attribution true? Influence against retraining",

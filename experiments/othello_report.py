@@ -167,15 +167,15 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
     claims, numbers = decide(found)
     _write_tables(found, workdir)
     few = "" if config.seeds > 1 else " (one seed: none)"
-    made = [
-        (_influence_figure, "influence", INFLUENCE.format(few=few)), (_gap_figure, "gap", GAP),
-        (_maps_figure, "boards", MAPS), (_legal_figure, "legal", LEGAL),
-    ]  # fmt: skip
-    pictures = []
-    for make, name, caption in made:
-        figure, panels = make(found)
-        png = figures.save_figure(figure, workdir / "figures", name, figures.numbers_of(panels))
-        pictures.append(page.Picture(png, caption))
+    pictures = page.save_pictures(
+        workdir,
+        [
+            (_influence_figure(found), "influence", INFLUENCE.format(few=few)),
+            (_gap_figure(found), "gap", GAP),
+            (_maps_figure(found), "boards", MAPS),
+            (_legal_figure(found), "legal", LEGAL),
+        ],
+    )
     page.write_page(
         workdir,
         title="Othello: which part of the gradient builds useless squares?",

@@ -52,12 +52,7 @@ def draw(
         *([(_time_figure, "influence_over_time", OVER_TIME)] if found.ledgers else []),
         (lambda f: _loss_figure(f, floors), "training", TRAINING),
     ]
-    pictures = []
-    for make, name, caption in made:
-        figure, panels = make(found)
-        png = figures.save_figure(figure, workdir / "figures", name, figures.numbers_of(panels))
-        pictures.append(page.Picture(png, caption))
-    return pictures
+    return page.save_pictures(workdir, [(make(found), name, words) for make, name, words in made])
 
 
 def _probe_figure(found: Found):

@@ -39,6 +39,11 @@ def share_compilations():
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def pytest_collection_modifyitems(items):
+    """The longest files first, so that the workers end together."""
+    items.sort(key=lambda item: "experiments" not in item.path.name)
+
+
 def golden_folder(config):
     """The folder that holds the golden files of this run."""
     return config.getoption("golden") or Path(__file__).parent / "golden"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfeat.io.atomic import replacing
+from jaxfeat.report import figures as drawn
 from jaxfeat.report.tables import Table, format_number, html_table
 from jaxfeat.types import UserError
 
@@ -32,6 +33,23 @@ class Picture(NamedTuple):
     path: str | os.PathLike
     caption: str
     alt: str = ""
+
+
+def save_pictures(
+    folder: Path, made: Sequence[tuple[tuple[Any, Sequence[Any]], str, str]]
+) -> list[Picture]:
+    """Save figures with the numbers of their panels under `figures/`; the page's pictures.
+
+    Args:
+        folder: the result folder.
+        made: for each picture (figure, panels), a file name and a caption; main ones first.
+    """
+    pictures = []
+    for (figure, panels), name, caption in made:
+        numbers = drawn.numbers_of(panels)
+        png = drawn.save_figure(figure, folder / "figures", name, numbers)
+        pictures.append(Picture(png, caption))
+    return pictures
 
 
 def write_page(

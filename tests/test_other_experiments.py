@@ -1,0 +1,104 @@
+"""Do the other experiments' smoke presets run from data to report, and refuse bad settings?"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_experiments import run
+
+from experiments import component_control, conditioned_majority, othello
+from jaxfeat.io.parquet import read_table
+from jaxfeat.run import folder
+
+sys.path.insert(0, str(Path(__file__).parent / "report"))
+from browser import CHROMIUM, inspect_page
+
+OTHERS = {
+    conditioned_majority: ("circuit", "influence_on_the_circuit", "probes", "influence"),
+    component_control: ("by_position", "cost", "outcome"),
+    othello: ("influence", "gap", "boards", "legal"),
+}
+
+
+@pytest.fixture(scope="module", params=OTHERS, ids=lambda of: of.__name__.split(".")[-1])
+def other(request, tmp_path_factory):
+    """One run of another experiment's smoke preset."""
+    out = tmp_path_factory.mktemp("runs") / "other"
+    return request.param, out, run(out, of=request.param)
+
+
+def test_other_experiments(other):
+    """Figures in both forms, tables, a page that needs no network; nothing learned, no verdict."""
+    of, out, told = other
+    for name in OTHERS[of]:
+        for kind in ("png", "svg", "parquet"):
+            assert (out / "figures" / f"{name}.{kind}").stat().st_size > 0
+    page = (out / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert told["claims"] and set(told["claims"].values()) == {"undecided"}
+    assert json.loads((out / "results.json").read_text())["claims"] == told["claims"]
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["data_hash"] and provenance["seconds"] > 0
+    for path in (out / "tables").iterdir():
+        table = read_table(path)
+        assert len({len(column) for column in table.values()}) == 1 and len(table["seed"]) > 0
+    if of is conditioned_majority:
+        lines = [m for m in folder.read_metrics(out) if m["variant"] == "standard"]
+        seen = np.array([m["attention_previous"] for m in lines])
+        assert seen.shape == (3, 2, 3, 2) and (seen >= 0).all() and (seen <= 1).all()
+        # attention of an untrained model is nearly uniform over what it sees
+        uniform = np.broadcast_to(np.array([1 / 3, 1 / 4, 1 / 5])[:, None], (2, 3, 2))
+        np.testing.assert_allclose(seen[0], uniform, atol=0.02)
+    if of is component_control:
+        table = read_table(out / "tables" / "conditioned_majority_effects.parquet")
+        assert set(table["layer"]) == {1} and set(table["position"]) == {2, 3}
+        assert {"precached share", "shared by tying", "removed by untied"} <= set(table)
+    if of is othello:
+        table = read_table(out / "tables" / "influence.parquet")
+        parts = sum(table[k] for k in ("direct", "precached", "shared", "remainder"))
+        np.testing.assert_allclose(parts, table["fall"], atol=1e-9 * np.abs(parts).max())
+        assert set(table["type"]) == {"empty", "useless", "useful"}
+        # every game counts once at a node and square, in one type, while it is on
+        games = table["games"].reshape(1, 4, 16, 3).sum(-1)
+        assert (games == games[..., :1]).all() and games.max() == 32
+
+
+def test_bad_settings_of_others(tmp_path, capsys):
+    """One or two lines that name the option, exit code 2, nothing written."""
+    for of, option, words in (
+        (component_control, ("--betas", "1"), "--betas: "),
+        (component_control, ("--betas", "-1"), "--betas: "),
+        (component_control, ("--betas", "nan"), "--betas: "),
+        (component_control, ("--betas", "2"), "one below 1"),
+        (component_control, ("--tasks", "chess"), "--tasks: chess"),
+        (component_control, ("--seed", "-1"), "--seed: -1"),
+        (component_control, ("--heads", "3"), "--conditioned-majority.heads"),
+        (component_control, ("--conditioned-majority.seed", "7"), "--conditioned-majority.seed"),
+        (component_control, ("--betas", "0.5", "0.5"), "--betas: "),
+        (component_control, ("--conditioned-majority.heads", "3"), "--conditioned-majority.heads"),
+        (component_control, ("--conditioned-majority.held", "16"), "twice the width"),
+        (conditioned_majority, ("--first", "1"), "--first: 1"),
+        (conditioned_majority, ("--last", "9"), "--last: 9"),
+        (conditioned_majority, ("--task.kind", "majority"), "--task.kind"),
+        (othello, ("--size", "5"), "--size: 5 given, 4, 6 or 8 needed"),
+        (othello, ("--positions", "99"), "--positions: "),
+        (othello, ("--tracked", "21"), "--tracked: 21"),
+        (othello, ("--games", "absent.tsv"), "--games"),
+        (othello, ("--games", "absent.tsv", "--size", "8", "--positions", "3"), "absent.tsv"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(tmp_path / "new", *option, of=of)
+        error = capsys.readouterr().err.strip().splitlines()
+        assert stop.value.code == 2 and len(error) <= 2 and words in error[0], (option, error)
+        assert not (tmp_path / "new").exists(), option
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_other_reports_in_a_browser(other):
+    """No console error, no outside request, every figure loaded."""
+    seen = inspect_page(other[1] / "report.html")
+    assert not seen["errors"] and not seen["requests"] and not seen["resources"]
+    assert len(seen["images"]) >= 3 and all(image["width"] > 0 for image in seen["images"])
