@@ -5,9 +5,10 @@ The updates between two logs are ONE compiled `lax.scan`: batches are made on th
 (or in groups, `over_seeds`), each with its own initialisation and data: a sweep is one program.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -260,9 +261,7 @@ def train(
                 f"{steps}: it belongs to another run"
             )
         run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
-    if not (isinstance(learning_rate, float | int) and np.isfinite(learning_rate)):
-        raise UserError(f"learning_rate: {learning_rate!r} given, a finite number needed")
-    rate = jnp.asarray(learning_rate, jnp.float32)
+    rate = jnp.asarray(_finite("learning_rate", learning_rate), jnp.float32)
     for step in range(done + every, steps + 1, every):
         run, losses = interval(run, key, rate)
         if not np.isfinite(losses).all():
@@ -274,3 +273,14 @@ def train(
         if checkpoints is not None:
             save_checkpoint(checkpoints, step, run)
     return run
+
+
+def _finite(name: str, value: Any) -> float:
+    """A finite number, whatever type it comes in."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{name}: {value!r} given, a finite number needed")
+    return number
