@@ -144,7 +144,7 @@ def test_divergence_is_noticed(tmp_path):
     assert saved_steps(tmp_path) == [2]
     train(lost, run, KEY, np.float32(0.5), steps=2, every=2)
     for rate in ("x", None, float("nan")):
-        with pytest.raises(UserError, match="learning_rate: .* a finite number needed"):
+        with pytest.raises(UserError, match=r"learning_rate: .* a finite number needed"):
             train(lost, run, KEY, rate, steps=2, every=2)
     with pytest.raises(UserError, match="holds step 2, which is no multiple of log_every 4"):
         train(lost, run, KEY, 2.0, steps=4, every=4, checkpoints=tmp_path)
