@@ -8,14 +8,14 @@ weakened, or whose parameters were untied, from the same seed.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.toy_config import HELD, Config, draw, shape_of, shared_key
-from experiments.toy_numbers import band, first_output, input_stage
+from experiments.toy_numbers import first_output, input_stage
 from experiments.toy_training import Found, final_state, load_ledgers
 from jaxfeat import stats
 from jaxfeat.features.ablate import ablation_rise
@@ -203,14 +203,3 @@ def later_share(found: Built, kind: str) -> np.ndarray:
     place = KINDS.index(kind)
     own, later = found.own[..., place].mean(axis=1), found.later[..., place].mean(axis=1)
     return later / np.maximum(np.abs(own) + np.abs(later), 1e-12)
-
-
-def interval(values: np.ndarray) -> stats.Interval:
-    """Mean over seeds against 0."""
-    return stats.paired_interval(values, np.zeros(len(values)))
-
-
-def mean_band(values: np.ndarray) -> dict[str, Any]:
-    """Mean and 95 % interval over seeds, for results."""
-    mean, low, high = (float(x) for x in band(values))
-    return {"mean": mean, "low": low, "high": high}

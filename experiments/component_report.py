@@ -9,19 +9,18 @@ from experiments.component_effects import (
     KINDS,
     Built,
     Effects,
-    interval,
     later_share,
-    mean_band,
     outcomes,
     ranks,
 )
-from experiments.toy_numbers import LEARNED, band, first_output, told_interval
+from experiments.toy_numbers import band, not_learned, told_interval
 from experiments.toy_training import Found
 from jaxfeat import stats
 from jaxfeat.data import toy
 from jaxfeat.io.parquet import write_table
 from jaxfeat.report import figures, page, tables
-from jaxfeat.run import cli, folder
+from jaxfeat.report.claims import Statement, decide
+from jaxfeat.run.results import publish
 from jaxfeat.types import COMPONENTS
 
 BY_POSITION = (
@@ -56,39 +55,28 @@ def weakened(result: Result) -> list[str]:
     return [name for name in betas if float(name[5:]) < 1]
 
 
-def decide(results: list[Result]) -> tuple[list[page.Claim], dict[str, Any]]:
-    """Three claims a game, one statistic each by seed, Holm across all."""
-    asked = []
+def statements(results: list[Result]) -> list[Statement]:
+    """Three claims a game, one statistic each by seed."""
+    made = []
     for r in results:
-        game = r.task.replace("_", " ")
-        less, cost = weakened(r), r.built
-        asked += [
-            (r, f"{game}: precached influence predicts what weakening pre-caching removes",
-             f"Rank correlation over nodes and features, mean over {', '.join(less)}",
+        game, less, cost = r.task.replace("_", " "), weakened(r), r.built
+        asked = [
+            ("precached influence predicts what weakening pre-caching removes",
+             f"Rank correlation over nodes and features, mean over {', '.join(less)}:",
              ranks(r.effects, "precached share", less)),
-            (r, f"{game}: influence of the shared part by tying predicts what untying removes",
-             "Rank correlation over nodes and features",
+            ("influence of the shared part by tying predicts what untying removes",
+             "Rank correlation over nodes and features:",
              ranks(r.effects, "shared by tying", ["untied"])),
-            (r, f"{game}: taking out precached-only directions falls on later tokens more than "
-             "taking out direct-only ones",
-             "Later tokens' share of the cost, precached only minus direct only",
+            ("taking out precached-only directions falls on later tokens more than taking out "
+             "direct-only ones",
+             "Later tokens' share of the cost, precached only minus direct only:",
              later_share(cost, "precached only") - later_share(cost, "direct only")),
         ]  # fmt: skip
-    told = [interval(values) for *_, values in asked]
-    adjusted = stats.holm([1.0 if np.isnan(t.p) else t.p for t in told])
-    claims, numbers = [], {}
-    for (r, name, what, values), t, p in zip(asked, told, adjusted, strict=True):
-        right = float(first_output(r.found, "standard").mean())
-        learned = right >= LEARNED
-        verdict = "undecided"
-        if learned and p < 0.05:
-            verdict = "holds" if t.mean > 0 else "does not hold"
-        words = f"{what}: {tables.format_interval(t.mean, t.low, t.high)}, Holm-adjusted p {p:.2g}."
-        if not learned:
-            words += f" The standard model has not learned the task (first output {right:.2f})."
-        claims.append(page.Claim(name, verdict, words))
-        numbers[name] = mean_band(values) | {"p_holm": float(p)}
-    return claims, numbers
+        for name, what, values in asked:
+            told = stats.paired_interval(values, np.zeros(len(values)))
+            blocked = not_learned(r.found)
+            made.append(Statement(f"{game}: {name}", what, told, blocked=blocked))
+    return made
 
 
 def write(played: dict[str, Any], results: list[Result], workdir: Path) -> dict[str, Any]:
@@ -99,7 +87,7 @@ def write(played: dict[str, Any], results: list[Result], workdir: Path) -> dict[
     """
     for r in results:
         _write_tables(r, workdir)
-    claims, numbers = decide(results)
+    claims, numbers = decide(statements(results))
     pictures = page.save_pictures(
         workdir,
         [
@@ -108,21 +96,12 @@ def write(played: dict[str, Any], results: list[Result], workdir: Path) -> dict[
             (_outcome_figure(results), "outcome", OUTCOME),
         ],
     )
-    page.write_page(
-        workdir,
-        title="Is the attribution true? Influence against retraining",
-        summary=_summary(results, claims),
-        claims=claims,
-        figures=pictures,
-        tables=[t for r in results for t in _tables(r)],
-        config={name: cli.config_dict(value) for name, value in played.items()},
-        provenance=folder.read_json(workdir / "provenance.json"),
-    )
-    told = {"claims": {c.name: c.verdict for c in claims}, "statistics": numbers}
-    folder.write_json(workdir / "results.json", told)
-    for claim in claims:
-        print(f"{claim.verdict:>15}: {claim.name}. {claim.words}")
-    return told
+    return publish(
+        workdir, title="Is the attribution true? Influence against retraining",
+        summary=_summary(results, claims), claims=claims, figures=pictures,
+        tables=[t for r in results for t in _tables(r)], config=played,
+        numbers={"statistics": numbers},
+    )  # fmt: skip
 
 
 def _summary(results: list[Result], claims: list[page.Claim]) -> str:

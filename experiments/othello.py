@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments import othello_report
-from experiments.othello_training import Config, Games, decoder_of, run_seed
+from experiments.othello_training import Config, read_sides, report_overlap, run_seed
 from experiments.toy_config import need
 from jaxfeat.data import othello
 from jaxfeat.grads.plan import make_plan
@@ -39,8 +39,9 @@ PRESETS = {
     ),
 }  # fmt: skip
 PRESETS["wthor"] = replace(
-    PRESETS["quick"], size=8, seeds=1, positions=(8, 16, 24, 32, 40, 48), batch=64
-)
+    PRESETS["quick"], size=8, seeds=1, positions=(8, 16, 24, 32, 40, 48), batch=64,
+    games="wthor_games.tsv",
+)  # fmt: skip
 
 
 def check(config: Config) -> None:
@@ -71,27 +72,27 @@ def check(config: Config) -> None:
     need("positions", min(c.positions) >= 1, c.positions, "moves, from 1 on")
     if c.games:
         try:
-            Games(c)
+            read_sides(c)
         except UserError as error:
             raise UserError(f"--{error}") from None
 
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:
     """Run every seed (one that is done is not run again), then report."""
-    games = Games(config)
+    sides = read_sides(config)
+    report_overlap(config, sides)
     if config.games:
         digest = hashlib.sha256(Path(config.games).expanduser().read_bytes()).hexdigest()
     else:
         digest = f"random games, {config.size} x {config.size}, from the seed"
     folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
-    decoder_of(config)
     with progress(40 * config.seeds, "train") as shown:
         for s in range(config.seeds):
             if (workdir / "seeds" / f"{s}.npz").exists():
                 shown.begin(f"seed {s}", 40, 40)
                 continue
             folder.truncate_metrics(workdir, -1, seed=s)
-            run_seed(config, s, games, workdir, shown)
+            run_seed(config, s, sides, workdir, shown)
     return othello_report.write(config, workdir)
 
 

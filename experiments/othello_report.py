@@ -1,26 +1,33 @@
-"""What built the board in an OthelloGPT? Claims, figures, tables and the page of a run."""
+"""What built the board in an OthelloGPT? Figures, tables and the page of a run."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from experiments.othello_numbers import (
+    LEAST,
+    PARTS,
+    USEFUL,
+    USELESS,
+    Found,
+    difference,
+    fall_covered,
+    matched,
+    read,
+    share,
+    statements,
+    top1,
+    unmatched,
+)
 from experiments.othello_training import Config, central, nodes_of
 from experiments.toy_numbers import band, told_interval
-from jaxfeat import stats
-from jaxfeat.data import othello, othello_games
 from jaxfeat.grads.discover import discover, readouts
 from jaxfeat.grads.ledger import load_ledger
-from jaxfeat.io.arrays import load_arrays
 from jaxfeat.io.parquet import write_table
 from jaxfeat.report import figures, page, tables
-from jaxfeat.run import cli, folder
-
-LEARNED = 0.85  # mean legality of the most likely move from which the game has been learned
-LEAST = 8  # games of a type at a node and square, below which its influence is not read
-PARTS = ("direct", "precached", "shared", "combined")
-USELESS, USEFUL = othello.USELESS, othello.USEFUL
-DRAWS = 2000
+from jaxfeat.report.claims import decide
+from jaxfeat.run.results import publish
 
 INFLUENCE = (
     "Influence on the squares' probes by move, over the type's own R(theta_0), mean over layers "
@@ -41,130 +48,10 @@ LEGAL = (
 )
 
 
-class Found(NamedTuple):
-    """Arrays of every seed, `[S, ...]`: influence by part `[S, nodes, squares, types]` and scores.
-
-    `scale` is R(theta_0) and `fall` what R lost over the tracked updates, by type.
-    """
-
-    config: Config
-    arrays: dict[str, np.ndarray]
-
-    def influence(self, part: str) -> np.ndarray:
-        """Of a part, "combined", "fall" or "remainder"."""
-        get = lambda name: self.arrays[f"influence_{name}"]
-        if part == "combined":
-            return get("direct") + get("precached") + get("shared")
-        if part == "fall":
-            return get("risk_start") - get("risk_stop")
-        if part == "remainder":
-            return self.influence("fall") - self.influence("combined")
-        return get(part)
-
-
-def read(config: Config, workdir: Path) -> Found:
-    """What the seeds left."""
-    seeds = [load_arrays(workdir / "seeds" / f"{s}.npz") for s in range(config.seeds)]
-    return Found(config, {name: np.stack([x[name] for x in seeds]) for name in seeds[0]})
-
-
-def orbits(size: int) -> list[list[int]]:
-    """The central squares (places among them) that the four symmetries carry into each other."""
-    inner, maps = central(size), othello_games.symmetries(size)
-    found: dict[tuple[int, ...], list[int]] = {}
-    for place, square in enumerate(inner):
-        found.setdefault(tuple(sorted(set(maps[:, square].tolist()))), []).append(place)
-    return list(found.values())
-
-
-def nested(found: Found, values: np.ndarray, weights: np.ndarray) -> stats.Interval:
-    """Interval of a weighted mean of `[S, nodes, squares]`: seeds, orbits of squares, moves."""
-    c = found.config
-    nodes = np.array(nodes_of(c))
-    mass = np.where(weights > 0, values * weights, 0)
-    shape = (c.seeds, len(orbits(c.size)), len(c.positions))
-    top, bottom = np.zeros(shape), np.zeros(shape)
-    for o, squares in enumerate(orbits(c.size)):
-        for m, i in enumerate(c.positions):
-            here = np.ix_(range(c.seeds), nodes[:, 1] == i, squares)
-            top[:, o, m], bottom[:, o, m] = mass[here].sum((1, 2)), weights[here].sum((1, 2))
-    means = np.divide(top, bottom, out=np.zeros(shape), where=bottom > 0)
-    return stats.nested_interval(means, bottom, draws=DRAWS, seed=c.seed)
-
-
-def share(found: Found, part: str, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """A part over the type's R(theta_0), and which entries count, `[S, nodes, squares]`."""
-    scale = found.arrays["influence_scale"][..., kind]
-    good = (found.arrays["counts"][..., kind] >= LEAST) & (scale > 0)
-    value = np.divide(found.influence(part)[..., kind], scale, out=np.zeros_like(scale), where=good)
-    return value, good.astype(float)
-
-
-def unmatched(found: Found, part: str, kind: int) -> stats.Interval:
-    """As the paper shows it: the mean over nodes and squares."""
-    return nested(found, *share(found, part, kind))
-
-
-def difference(found: Found, part: str) -> stats.Interval:
-    """Useful minus useless, each over its own nodes and squares."""
-    (a, wa), (b, wb) = share(found, part, USEFUL), share(found, part, USELESS)
-    # the difference of two weighted means as one weighted mean
-    whole = (wa + wb) / 2
-    scaled = a * wa / wa.mean() - b * wb / wb.mean()
-    values = np.divide(scaled * whole.mean(), whole, out=np.zeros_like(whole), where=whole > 0)
-    return nested(found, values, whole)
-
-
-def matched(found: Found, part: str) -> stats.Interval:
-    """Useful minus useless of the same square at the same move, weighted n_u n_v / (n_u + n_v)."""
-    (a, wa), (b, wb) = share(found, part, USEFUL), share(found, part, USELESS)
-    n, m = (found.arrays["counts"][..., kind].astype(float) for kind in (USEFUL, USELESS))
-    weights = np.where((wa > 0) & (wb > 0), n * m / np.maximum(n + m, 1), 0)
-    return nested(found, a - b, weights)
-
-
-def top1(found: Found) -> float:
-    """Mean legality of the most likely move, over moves and seeds."""
-    return float(found.arrays["trained_top1"].mean())
-
-
-def decide(found: Found) -> tuple[list[page.Claim], dict[str, Any]]:
-    """The paper's claims: one statistic each named beforehand, Holm across them."""
-    asked = [
-        ("Direct builds useful squares", "direct, useful", unmatched(found, "direct", USEFUL)),
-        ("Precached builds useless squares", "precached, useless",
-         unmatched(found, "precached", USELESS)),
-        ("Shared builds useless squares", "shared, useless", unmatched(found, "shared", USELESS)),
-        ("All parts together build more of useful squares", "combined, useful minus useless",
-         difference(found, "combined")),
-        ("The same at the same square and move", "combined, matched difference",
-         matched(found, "combined")),
-        ("Direct builds more of useful squares at the same square and move",
-         "direct, matched difference", matched(found, "direct")),
-    ]  # fmt: skip
-    adjusted = stats.holm([t.p for *_, t in asked])
-    right, seeds = top1(found), found.config.seeds
-    kind = "within run: one seed" if seeds == 1 else f"{seeds} seeds, orbits of squares, moves"
-    claims, numbers = [], {}
-    for (name, what, t), p in zip(asked, adjusted, strict=True):
-        verdict = "undecided"
-        if right >= LEARNED and p < 0.05 and seeds > 1:
-            verdict = "holds" if t.mean > 0 else "does not hold"
-        told = tables.format_interval(t.mean, t.low, t.high)
-        words = f"{what}: {told} of R(theta_0) (95 % bootstrap, {kind}), Holm-adjusted p {p:.2g}."
-        if seeds == 1:
-            words += " One run does not tell what another would show."
-        if right < LEARNED:
-            words += f" The model has not learned the game (legal top move {right:.2f})."
-        claims.append(page.Claim(name, verdict, words))
-        numbers[name] = {"mean": t.mean, "low": t.low, "high": t.high, "p_holm": float(p)}
-    return claims, numbers
-
-
 def write(config: Config, workdir: Path) -> dict[str, Any]:
     """Tables, figures and `report.html`; the main numbers as a dict."""
     found = read(config, workdir)
-    claims, numbers = decide(found)
+    claims, numbers = decide(statements(found))
     _write_tables(found, workdir)
     few = "" if config.seeds > 1 else " (one seed: none)"
     pictures = page.save_pictures(
@@ -176,41 +63,25 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
             (_legal_figure(found), "legal", LEGAL),
         ],
     )
-    page.write_page(
-        workdir,
-        title="Othello: which part of the gradient builds useless squares?",
-        summary=_summary(found, claims),
-        claims=claims,
-        figures=pictures,
+    told = {
+        "statistics": numbers, "legal_top1": top1(found),
+        "legal_mass": float(found.arrays["trained_mass"].mean()),
+        "covered_updates": float(found.arrays["covered"].mean()), **fall_covered(found),
+    }  # fmt: skip
+    return publish(
+        workdir, title="Othello: which part of the gradient builds useless squares?",
+        summary=_summary(found, claims), claims=claims, figures=pictures,
         tables=[
             _influence_table(found), _score_table(found), _fragile_table(found),
             _directions(found, workdir),
         ],
-        config=cli.config_dict(config),
-        provenance=folder.read_json(workdir / "provenance.json"),
+        config=config, numbers=told,
     )  # fmt: skip
-    result = {
-        "claims": {c.name: c.verdict for c in claims}, "statistics": numbers,
-        "legal_top1": top1(found), "legal_mass": float(found.arrays["trained_mass"].mean()),
-        "covered_updates": float(found.arrays["covered"].mean()), **_fall(found),
-    }  # fmt: skip
-    folder.write_json(workdir / "results.json", result)
-    for claim in claims:
-        print(f"{claim.verdict:>15}: {claim.name}. {claim.words}")
-    return result
-
-
-def _fall(found: Found) -> dict[str, float]:
-    """The share of R(theta_0) that fell in the tracked updates, and of that fall the remainder."""
-    scale = found.arrays["influence_scale"][..., [USELESS, USEFUL]].sum()
-    fall = found.influence("fall")[..., [USELESS, USEFUL]].sum()
-    rest = found.influence("remainder")[..., [USELESS, USEFUL]].sum()
-    return {"covered_fall": float(fall / scale), "remainder_of_fall": float(rest / fall)}
 
 
 def _summary(found: Found, claims: list[page.Claim]) -> str:
     """The answer in plain words, out of the numbers."""
-    c, fall = found.config, _fall(found)
+    c, fall = found.config, fall_covered(found)
     return " ".join(
         [
             f"A model of {c.layers} blocks and width {c.width} on {c.size} x {c.size} boards: its "

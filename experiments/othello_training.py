@@ -5,9 +5,10 @@ updates: influence on the probes of the squares, by the square's type in each ga
 leaves: `seeds/SEED.npz` (numbers), `ledger/SEED.npz`, `checkpoints/SEED` (its last parameters).
 """
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +31,11 @@ from jaxfeat.train.checkpoint import save_checkpoint
 from jaxfeat.train.loop import Watch
 from jaxfeat.train.replay import replay
 from jaxfeat.train.step import make_update
-from jaxfeat.types import Array, Batch, Tree, make_batch
+from jaxfeat.types import Array, Batch, Tree, UserError, make_batch
 
 DATA, INIT, HELD, FIT, TEST = range(5)  # what the key is folded with
 KINDS = 3  # feature types: empty, useless, useful
+Split = Literal["train", "held_out"]
 READ_AT_ONCE = 512  # games whose residuals are read together
 
 
@@ -107,43 +109,70 @@ def to_batch(tokens: Array) -> Batch:
     return make_batch(tokens, tokens != othello.PAD)
 
 
-class Games:
-    """Where games come from: chance, or a fixed set of records split by their opening."""
+class Sides(NamedTuple):
+    """Recorded games on both sides of the split, `[G, moves + 1]` ids each."""
 
-    def __init__(self, config: Config):
-        self.size = config.size
-        self.train = self.held = None
-        if config.games:
-            records = othello_games.read_records(config.games, config.size).tokens
-            records = records[:, : othello.moves_in(config.size) + 1]
-            width = othello.moves_in(config.size) + 1
-            records = np.pad(records, ((0, 0), (0, width - records.shape[1])))
-            held = othello_games.is_held_out(records, config.size)
-            self.train, self.held = jnp.asarray(records[~held]), jnp.asarray(records[held])
-            shared = othello_games.overlap(records[~held], records[held], config.size)
-            print(
-                f"games: {len(records)} read, {held.sum()} held out, overlap of openings {shared}",
-                flush=True,
-            )
-
-    def draw(self, key: Array, count: int, split: othello_games.Split) -> Array:
-        """`[count, moves + 1]` ids of one side."""
-        if self.train is None or self.held is None:
-            return othello_games.draw_games(key, count, self.size, split=split)
-        rows = self.train if split == "train" else self.held
-        return rows[jax.random.randint(key, (count,), 0, len(rows))]
+    train: Array
+    held_out: Array
 
 
-def run_seed(config: Config, s: int, games: Games, workdir: Path, shown: Progress) -> None:
+def read_sides(config: Config) -> Sides | None:
+    """The recorded games, split by their opening; None where games are drawn by chance.
+
+    Raises:
+        UserError: what `read_records` refuses; a side without a game.
+    """
+    if not config.games:
+        return None
+    width = othello.moves_in(config.size) + 1
+    records = othello_games.read_records(config.games, config.size).tokens[:, :width]
+    records = np.pad(records, ((0, 0), (0, width - records.shape[1])))
+    held = othello_games.is_held_out(records, config.size)
+    if held.all() or not held.any():
+        raise UserError(
+            f"games: {held.sum()} of the {len(held)} games in {config.games} have held-out "
+            "openings; some on both sides are needed"
+        )
+    return Sides(jnp.asarray(records[~held]), jnp.asarray(records[held]))
+
+
+def draw(config: Config, sides: Sides | None, key: Array, count: int, split: Split) -> Array:
+    """`[count, moves + 1]` ids of one side, "train" or "held_out"."""
+    if sides is None:
+        return othello_games.draw_games(key, count, config.size, split=split)
+    rows = getattr(sides, split)
+    return rows[jax.random.randint(key, (count,), 0, len(rows))]
+
+
+def shared_key(config: Config, purpose: int) -> Array:
+    """A key that all seeds share: for what they are measured on."""
+    return jax.random.fold_in(jax.random.key(config.seed), 1000 + purpose)
+
+
+def report_overlap(config: Config, sides: Sides | None) -> int:
+    """How many of the held-out test games share their opening with a fitted game; printed."""
+    fit = draw(config, sides, shared_key(config, FIT), config.probe_fit, "train")
+    test = draw(config, sides, shared_key(config, TEST), config.probe_test, "held_out")
+    shared = othello_games.overlap(np.asarray(fit), np.asarray(test), config.size)
+    told = "drawn" if sides is None else f"{len(sides.train) + len(sides.held_out)} read"
+    print(
+        f"games: {told}; openings (up to symmetry) of {config.probe_test} held-out games among "
+        f"{config.probe_fit} training games: {shared}",
+        flush=True,
+    )
+    return shared
+
+
+def run_seed(config: Config, s: int, sides: Sides | None, workdir: Path, shown: Progress) -> None:
     """Train twice, probe, account; write what the seed leaves."""
     c, decoder, rule = config, decoder_of(config), StepRule()
     base = jax.random.fold_in(jax.random.key(c.seed), s)
     key = lambda purpose: jax.random.fold_in(base, purpose)
-    shared = lambda purpose: jax.random.fold_in(jax.random.key(c.seed), 1000 + purpose)
+    games = functools.partial(draw, c, sides)
     params = decoder.init(key(INIT))
-    held = games.draw(shared(HELD), c.held, "held_out")
-    fit = games.draw(shared(FIT), c.probe_fit, "train")
-    test = games.draw(shared(TEST), c.probe_test, "held_out")
+    held = games(shared_key(c, HELD), c.held, "held_out")
+    fit = games(shared_key(c, FIT), c.probe_fit, "train")
+    test = games(shared_key(c, TEST), c.probe_test, "held_out")
     nodes, squares = nodes_of(c), jnp.array(central(c.size))
     plan = make_plan(
         nodes, layers=c.layers, length=othello.moves_in(c.size), chunks=c.chunks, at_once=c.at_once
@@ -154,7 +183,7 @@ def run_seed(config: Config, s: int, games: Games, workdir: Path, shown: Progres
     types = features_at(types_of(held, c.size)[:, :-1], nodes)[..., squares]
 
     def sample(key: Array) -> Batch:
-        return to_batch(games.draw(key, c.batch, "train"))
+        return to_batch(games(key, c.batch, "train"))
 
     def probes_of(params: Tree) -> Ridge:
         return probe(c, decoder, params, fit)

@@ -1,14 +1,15 @@
 """What did a toy experiment's variants learn, in numbers: qualities, shares and contrasts?"""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.toy_training import Found
 from jaxfeat import stats
 from jaxfeat.grads.ledger import influence
-from jaxfeat.report import page, tables
+from jaxfeat.report import tables
+from jaxfeat.report.claims import Statement
 
 LEARNED = 0.95  # first-output accuracy from which the standard model has learned the task
 PARTS = ("direct", "precached", "shared", "remainder")
@@ -89,47 +90,39 @@ class Contrast(NamedTuple):
     untrained: bool = True
 
 
-def decide(found: Found, asked: list[Contrast]) -> tuple[list[page.Claim], bool, dict[str, Any]]:
-    """The claims against the numbers: differences paired by seed, Holm across claims.
+def learned(found: Found) -> bool:
+    """Whether the STANDARD model has learned the task: else no claim is decided."""
+    return float(first_output(found, "standard").mean()) >= LEARNED
 
-    Nothing is decided unless the STANDARD model has learned the task.
-    """
-    right = float(first_output(found, "standard").mean())
-    learned = right >= LEARNED
-    asked = [a for a in asked if {a.below, a.above} <= set(found.probes)]
-    gaps = [stats.paired_interval(a.value(found, a.below), a.value(found, a.above)) for a in asked]
-    # with a margin the question is whether the difference lies above -margin
-    tests = [_above(found, a) if a.margin is not None else g for a, g in zip(asked, gaps)]
-    adjusted = stats.holm([1.0 if np.isnan(t.p) else t.p for t in tests]) if tests else []
-    claims, numbers = [], {}
-    for a, gap, test, p in zip(asked, gaps, tests, adjusted, strict=True):
-        verdict = "undecided"
-        if learned and p < 0.05:
-            sign = test.mean < 0 if a.margin is None else test.mean > 0
-            verdict = "holds" if sign else "does not hold"
-        told = tables.format_interval(gap.mean, gap.low, gap.high)
-        words = f"Difference of {a.what} {told}, Holm-adjusted p {p:.2g}"
-        words += f" (of lying above -{a.margin}). " if a.margin is not None else ". "
-        if a.untrained:
-            words += " ".join(_against(found, side, a.value) for side in (a.above, a.below))
+
+def not_learned(found: Found) -> str:
+    """Why nothing can be decided; empty where the standard model has learned the task."""
+    if learned(found):
+        return ""
+    right = first_output(found, "standard").mean()
+    return f"The standard model has not learned the task (first output {right:.2f})."
+
+
+def statements(found: Found, asked: Sequence[Contrast]) -> list[Statement]:
+    """The contrasts between variants that were trained, as differences paired by seed."""
+    made = []
+    for a in asked:
+        if not {a.below, a.above} <= set(found.probes):
+            continue
+        low, high = a.value(found, a.below), a.value(found, a.above)
+        # with a margin the claim is that the difference lies above -margin
+        decides, note = stats.paired_interval(high, low), ""
+        if a.margin is not None:
+            decides = stats.paired_interval(low + a.margin, high)
+            note = f" (of lying above -{a.margin})"
+        sides = (a.above, a.below) if a.untrained else ()
+        after = [_against(found, side, a.value) for side in sides]
         if found.config.seeds < 2:
-            words = words.strip() + " One seed gives no interval: at least 2 are needed to decide."
-        if not learned:
-            words = (
-                words.strip()
-                + f" The standard model has not learned the task (first output {right:.2f})."
-            )
-        claims.append(page.Claim(a.name, verdict, words.strip()))
-        numbers[f"{a.below}_minus_{a.above}, {a.what}"] = {
-            "mean": gap.mean, "low": gap.low, "high": gap.high, "p_holm": float(p),
-        }  # fmt: skip
-    return claims, learned, {"first_output_standard": right, "contrasts": numbers}
-
-
-def _above(found: Found, asked: Contrast) -> stats.Interval:
-    """The paired difference shifted by the margin: it is above 0 where the claim holds."""
-    shifted = asked.value(found, asked.below) + asked.margin
-    return stats.paired_interval(shifted, asked.value(found, asked.above))
+            after.append("One seed gives no interval: at least 2 are needed to decide.")
+        shown, what = stats.paired_interval(low, high), f"Difference of {a.what}"
+        words = " ".join(after)
+        made.append(Statement(a.name, what, shown, decides, note, words, not_learned(found)))
+    return made
 
 
 def _against(found: Found, name: str, value: Callable) -> str:

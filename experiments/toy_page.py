@@ -12,18 +12,20 @@ from experiments.toy_numbers import (
     PARTS,
     Contrast,
     band,
-    decide,
     first_output,
+    learned,
     places,
     share,
     signed_share,
+    statements,
     sums,
     told_interval,
 )
 from experiments.toy_training import Found
 from jaxfeat.data import toy
-from jaxfeat.report import page, tables
-from jaxfeat.run import cli, folder
+from jaxfeat.report import tables
+from jaxfeat.report.claims import decide
+from jaxfeat.run.results import publish
 
 
 def write(
@@ -45,45 +47,40 @@ def write(
         figures: further figures, shown after the probes'. more: further tables. words: further
             sentences of the summary.
     """
-    config = found.config
-    floors = toy.bayes_floors(config.task)
+    floors = toy.bayes_floors(found.config.task)
     toy_tables.write_tables(found, workdir)
     pictures = toy_figures.draw(found, floors, workdir, figures)
-    claims, learned, numbers = decide(found, list(asked))
-    contrasts = tables.Table(
+    claims, contrasts = decide(statements(found, asked))
+    quality = tables.Table(
         "Probe quality at the input stage (mean Pearson r, 95 % t interval over seeds)",
         ("variant", "r", "r minus standard", "r minus untrained", "first output legal"),
         toy_tables.contrast_rows(found),
     )
-    page.write_page(
-        workdir,
-        title=title,
-        summary=_summary(found, claims, learned, floors, feature, words),
-        claims=claims,
-        figures=pictures,
-        tables=[contrasts, *more, *toy_tables.ledger_tables(found)],
-        config=cli.config_dict(config),
-        provenance=folder.read_json(workdir / "provenance.json"),
-    )
-    numbers["split_residual"] = float(found.probes["standard"]["split_residual"])
+    numbers = {
+        "learned": learned(found),
+        "first_output_standard": float(first_output(found, "standard").mean()),
+        "contrasts": contrasts,
+        "split_residual": float(found.probes["standard"]["split_residual"]),
+    }
     for name in found.ledgers:
         told, (_, inside) = sums(found, name), places(found, name)
         shares = {p: float(share(told, p, inside).mean()) for p in PARTS}
         numbers[f"influence_share_{name}"] = shares
-    result = {"learned": learned, "claims": {c.name: c.verdict for c in claims}, **numbers}
-    folder.write_json(workdir / "results.json", result)
-    for claim in claims:
-        print(f"{claim.verdict:>15}: {claim.name}. {claim.words}")
-    return result
+    return publish(
+        workdir, title=title, summary=_summary(found, claims, floors, feature, words),
+        claims=claims, figures=pictures, tables=[quality, *more, *toy_tables.ledger_tables(found)],
+        config=found.config, numbers=numbers,
+    )  # fmt: skip
 
 
-def _summary(found: Found, claims, learned: bool, floors, feature: str, words) -> str:
+def _summary(found: Found, claims, floors, feature: str, words) -> str:
     """The answer in plain words, out of the numbers."""
     right, chance = float(first_output(found, "standard").mean()), floors["first_output_chance"]
     told = [
         f'Features: "{feature}", read by linear probes from the residual stream. Position 0 is '
         f"bos; the input stage is positions 2..{found.config.task.inputs - 1}. "
-        f"The standard model {'has' if learned else 'has NOT'} learned the task: its first output "
+        f"The standard model {'has' if learned(found) else 'has NOT'} learned the task: its first "
+        "output "
         f"is legal in {right:.1%} of held-out sequences ({LEARNED:.0%} is learned; blind guess "
         f"{chance['blind']:.1%}, best guess from unordered counts {chance['counts']:.1%}).",
         *(f"{claim.name}: {claim.verdict}." for claim in claims),

@@ -187,10 +187,12 @@ def _check_done(config: Config, name: str, workdir: Path, done: Path) -> None:
     """Refuse a finished variant whose files are damaged before others are trained."""
     try:
         load_arrays(done)
+        final_state(config, name, workdir)
         if name in config.tracked:
             load_ledgers(config, workdir, name)
     except UserError as error:
-        raise UserError(f"{error}; delete {done} and --resume to train {name} again") from None
+        told = str(error).partition(";")[0]
+        raise UserError(f"{told}; delete {done} and --resume to train {name} again") from None
 
 
 def final_state(config: Config, name: str, workdir: Path) -> TrainState:

@@ -1,16 +1,22 @@
 """Do the other experiments' smoke presets run from data to report, and refuse bad settings?"""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from test_experiments import run
 
-from experiments import component_control, conditioned_majority, othello
+from experiments import component_control, conditioned_majority, majority, othello
+from experiments.othello_training import draw, read_sides, report_overlap
+from jaxfeat.data.othello import FIRST, sample_games
+from jaxfeat.data.othello_games import is_held_out
 from jaxfeat.io.parquet import read_table
 from jaxfeat.run import folder
+from jaxfeat.types import UserError
 
 sys.path.insert(0, str(Path(__file__).parent / "report"))
 from browser import CHROMIUM, inspect_page
@@ -87,6 +93,7 @@ def test_bad_settings_of_others(tmp_path, capsys):
         (othello, ("--tracked", "21"), "--tracked: 21"),
         (othello, ("--games", "absent.tsv"), "--games"),
         (othello, ("--games", "absent.tsv", "--size", "8", "--positions", "3"), "absent.tsv"),
+        (othello, ("--preset", "wthor", "--games", "absent.tsv"), "absent.tsv"),
     ):
         with pytest.raises(SystemExit) as stop:
             run(tmp_path / "new", *option, of=of)
@@ -102,3 +109,34 @@ def test_other_reports_in_a_browser(other):
     seen = inspect_page(other[1] / "report.html")
     assert not seen["errors"] and not seen["requests"] and not seen["resources"]
     assert len(seen["images"]) >= 3 and all(image["width"] > 0 for image in seen["images"])
+
+
+def test_every_preset_can_work():
+    """Settings, plan and memory of each are accepted before anything runs."""
+    for of in (majority, *OTHERS):
+        for name, config in of.PRESETS.items():
+            if name == "wthor":  # needs a file
+                config = dataclasses.replace(config, games="")
+            of.check(config)
+
+
+def test_recorded_games(tmp_path):
+    """Real games on both sides of the split; records of one side alone are refused."""
+    games = np.asarray(sample_games(jax.random.key(0), 40, 8))
+    name = lambda t: f"{'abcdefgh'[(t - FIRST) % 8]}{(t - FIRST) // 8 + 1}"
+    lines = ["".join(name(t) for t in row if t >= FIRST) for row in games.tolist()]
+    path = tmp_path / "games.txt"
+    path.write_text("\n".join(lines))
+    config = dataclasses.replace(
+        othello.PRESETS["smoke"], size=8, games=str(path), probe_fit=30, probe_test=10
+    )
+    othello.check(config)
+    sides = read_sides(config)
+    assert len(sides.train) + len(sides.held_out) == 40 and len(sides.held_out) > 0
+    assert report_overlap(config, sides) == 0
+    drawn = np.asarray(draw(config, sides, jax.random.key(1), 20, "held_out"))
+    assert is_held_out(drawn, 8).all()
+    side = [line for line, held in zip(lines, is_held_out(games, 8)) if not held]
+    path.write_text("\n".join(side))
+    with pytest.raises(UserError, match=r"0 of the .* some on both sides are needed"):
+        othello.check(config)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn import route
 from jaxfeat.nn.decoder import Decoder, layer_of
+from jaxfeat.nn.route import resolve
 from jaxfeat.types import Batch
 
 VOCAB, WIDTH, LENGTH = 11, 8, 6
@@ -119,3 +120,11 @@ def to64(tree):
     """NumPy leaves as float64 arrays (inside `jax.enable_x64`)."""
     wide = lambda x: jnp.asarray(x, jnp.float64 if np.asarray(x).dtype.kind == "f" else None)
     return jax.tree.map(wide, tree)
+
+
+def traced(fn, *args, route, **options):
+    """Call with a resolved route as traced array, or as the static name of the diagonal."""
+    found = resolve(route, LENGTH)
+    if isinstance(found, str):
+        options["kind"], found = found, None
+    return fn(*args, None if found is None else jnp.asarray(found), **options)

@@ -19,13 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxfeat.grads.influence import Influence, centred_mean
-from jaxfeat.grads.ledger import Ledger, half_count, influence, matrices
+from jaxfeat.grads.ledger import Ledger, half_of, influence, matrices
 from jaxfeat.types import COMPONENTS, UserError, check_directions, check_whole
 
 PARTS = (*COMPONENTS, "decay", "combined")
 LEAST = 1e-6  # of C's largest eigenvalue
 PURE = 2.0  # what `without` parts weigh
-OTHER = {0: 1, 1: 0}
 
 
 class Discovery(NamedTuple):
@@ -81,7 +80,8 @@ def discover(
     count = check_whole("count", count, 1, width)
     controls = check_whole("controls", controls, 1, 10**6)
     seed = check_whole("seed", seed, 0)
-    least = int(half_count(ledger, half).min())
+    here = half_of(examples, half)
+    least = int(ledger.mask[:, here].sum(axis=1).min())
     if least <= width:
         needed = 2 * (width + 1)
         raise UserError(
@@ -92,8 +92,6 @@ def discover(
     whole = matrices(ledger, **where, half=half)
     goal = stop if target is None else target
     gap = ledger.resid[0].astype(np.float64) - ledger.resid[goal]
-    middle = examples // 2
-    here = slice(0, middle) if half == 0 else slice(middle, None)
     rng = np.random.default_rng(seed)
     found, drawn, rank = np.zeros((n, count, width)), np.zeros((n, controls, width)), []
     for node in range(n):
@@ -115,7 +113,7 @@ def discover(
         coordinates /= np.linalg.norm(coordinates, axis=1, keepdims=True)
         drawn[node] = coordinates @ space.T
     told = lambda w, side: influence(ledger, w, **where, half=side)
-    back = OTHER[half]
+    back = 1 - half
     fitted, tested = told(found, half), told(found, back)
     return Discovery(found, fitted, tested, drawn, told(drawn, back), np.array(rank))
 

@@ -30,7 +30,7 @@ from jaxfeat.grads.influence import Influence, centred_mean
 from jaxfeat.grads.track import Movement
 from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.tree import widen
-from jaxfeat.types import Array, Node, UserError, check_directions
+from jaxfeat.types import Array, Node, UserError, check_directions, check_whole
 
 
 class LedgerSums(NamedTuple):
@@ -91,6 +91,11 @@ def half_weights(mask: Array, dtype) -> Array:
     first = jnp.arange(mask.shape[-1]) < half
     keep = jnp.stack([mask & first, mask & ~first, mask]).astype(dtype)
     return keep / jnp.maximum(keep.sum(axis=-1, keepdims=True), 1)
+
+
+def half_of(examples: int, half: int) -> slice:
+    """The first (0) or the second half (1) of E."""
+    return slice(0, examples // 2) if half == 0 else slice(examples // 2, None)
 
 
 class Ledger(NamedTuple):
@@ -190,7 +195,8 @@ def matrices(
     goal = ledger.resid[target].astype(np.float64) - ledger.resid[0]
     cross, bar = _between(ledger.cross, start, stop), _between(ledger.bar, start, stop)
     if half is None:
-        real = np.stack([half_count(ledger, 0), half_count(ledger, 1)])[..., None, None, None]
+        count = [ledger.mask[:, half_of(ledger.mask.shape[1], h)].sum(axis=1) for h in (0, 1)]
+        real = np.stack(count)[..., None, None, None].astype(np.float64)
         cross = (cross * real).sum(axis=0) / np.maximum(real.sum(axis=0), 1)
     else:
         cross = cross[half]
@@ -274,13 +280,8 @@ def _places(ledger: Ledger, start: int, stop: int, target: int | None) -> tuple[
     """Ladder places counted from 0, checked."""
     count = len(ledger.steps)
     target = stop if target is None else target
-    found = []
-    for place in (start, stop, target):
-        if isinstance(place, bool) or not isinstance(place, int | np.integer):
-            raise UserError(f"ladder place {place!r}: a whole number needed")
-        if not -count <= place < count:
-            raise UserError(f"ladder place {place} is out of range: there are {count}")
-        found.append(place % count)
+    asked = (start, stop, target)
+    found = [check_whole("ladder place", p, -count, count - 1) % count for p in asked]
     if found[1] < found[0]:
         raise UserError(f"ladder: stop {found[1]} lies before start {found[0]}")
     return found[0], found[1], found[2]
@@ -291,21 +292,11 @@ def _between(sums: np.ndarray, start: int, stop: int) -> np.ndarray:
     return sums[stop].astype(np.float64) - sums[start]
 
 
-def half_count(ledger: Ledger, half: int) -> np.ndarray:
-    """Real examples of a half, `[n]`."""
-    middle = ledger.mask.shape[1] // 2
-    part = ledger.mask[:, :middle] if half == 0 else ledger.mask[:, middle:]
-    return part.sum(axis=1).astype(np.float64)
-
-
 def _weights(ledger: Ledger, half: int | None) -> np.ndarray:
     """Weights of the mean over a half or all of E, `[n, E]`."""
     keep = ledger.mask.astype(np.float64)
-    middle = keep.shape[1] // 2
     if half is not None:
-        if half not in (0, 1) or isinstance(half, bool):
-            raise UserError(f"half: {half} given; valid are 0, 1 and None")
-        keep[:, slice(middle, None) if half == 0 else slice(0, middle)] = 0
+        keep[:, half_of(keep.shape[1], 1 - check_whole("half", half, 0, 1))] = 0
     return keep / np.maximum(keep.sum(axis=1, keepdims=True), 1)
 
 

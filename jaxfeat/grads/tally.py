@@ -18,7 +18,7 @@ import numpy as np
 from jaxfeat.grads.influence import Influence, type_weights
 from jaxfeat.grads.track import Movement
 from jaxfeat.tree import widen
-from jaxfeat.types import Array, UserError
+from jaxfeat.types import Array, UserError, check_directions
 
 
 class Tally(NamedTuple):
@@ -50,12 +50,11 @@ def open_tally(
         UserError: shapes that do not fit each other.
     """
     n, examples, width = first.shape
-    if w.ndim != 3 or w.shape[0] != n or w.shape[2] != width:
-        raise UserError(f"w: shape {w.shape} given, ({n} nodes, features, {width}) needed")
+    first = widen(first)
+    w = jnp.asarray(check_directions(w, n, width), first.dtype)
     shape = (n, examples, w.shape[1])
     if types is not None and types.shape != shape:
         raise UserError(f"types: shape {types.shape} given, {shape} needed")
-    first, w = widen(first), widen(w)
     weight = type_weights(types, kinds, shape, first.dtype)
     zeros = lambda *s: jnp.zeros(s, first.dtype)
     along = (n, parts, examples, w.shape[1])

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -64,7 +64,6 @@ def main(
     given = list(sys.argv[1:] if argv is None else argv)
     started = time.perf_counter()
     workdir, made, resumed = None, [], "--resume" in given
-    _stop_on_terminate()
     try:
         options, config = parse(config_class, presets, given, name=name, doc=doc)
         if check is not None:
@@ -77,7 +76,8 @@ def main(
         workdir = folders.open_folder(out, config=settings, keep_old=True, **flags)
         print(f"{name}: preset {options['preset']}, {device}, results in {out}")
         print(_settings_text(settings), flush=True)
-        result = run(config, workdir)
+        with _terminable():
+            result = run(config, workdir)
     except UserError as error:
         _take_back(workdir, made, resumed=resumed)
         _fail(str(error))
@@ -341,14 +341,21 @@ def _take_back(workdir: Path | None, made: Sequence[Path], *, resumed: bool) -> 
     return undone
 
 
-def _stop_on_terminate() -> None:
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
     """Let SIGTERM end a run as Ctrl-C does: with the words that say how to go on."""
 
     def stop(*_: Any) -> NoReturn:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(message: str) -> NoReturn:

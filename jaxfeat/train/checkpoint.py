@@ -1,27 +1,25 @@
 """How does an interrupted run go on as if nothing had happened?
 
 A checkpoint is a pytree (`Run`) at a number of updates done, with the config it belongs to. Orbax
-writes it to a temporary folder that takes its name when it is whole; only the last two are kept.
+writes it to a temporary folder that takes its name when it is whole; then the checksums of its
+files are written beside it, and with them it counts. Only the last two are kept.
 """
 
-import contextlib
-import gc
 import hashlib
-import logging
+import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from jaxfeat.io.atomic import replacing
 from jaxfeat.types import Tree, UserError
 
 PREFIX = "step_"
+SUMS = ".sha256.json"  # beside the checkpoint: file -> SHA-256; Orbax keeps no checksums
 KEPT = 2
-DIGEST = "sha256"  # of all arrays: the files below hold no checksums of their own
 
 
 def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
@@ -49,12 +47,15 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
     arrays = _numbered(value)
     if any(x.dtype.hasobject for x in arrays.values()):
         raise UserError("value: a pytree of arrays of numbers needed")
+    _sums_of(path).unlink(missing_ok=True)
     with ocp.StandardCheckpointer() as saver:
-        saver.save(path, arrays | {DIGEST: _digest(arrays)}, force=True)
+        saver.save(path, arrays, force=True)
+    with replacing(_sums_of(path)) as temporary:
+        temporary.write_text(json.dumps(_sums(path), indent=1), encoding="utf-8")
     others = [old for old in saved_steps(folder) if old != step]
     for old in others[: max(len(others) + 1 - KEPT, 0)]:
-        gone = folder / f"old_{old:08d}"  # a half-deleted one must not pass for whole
-        (folder / f"{PREFIX}{old:08d}").rename(gone)
+        gone = folder / f"{PREFIX}{old:08d}"
+        _sums_of(gone).unlink()  # a half-deleted one does not count
         shutil.rmtree(gone)
     return path
 
@@ -65,7 +66,7 @@ def saved_steps(folder: str | os.PathLike) -> list[int]:
     if not folder.is_dir():
         return []
     names = [p.name.removeprefix(PREFIX) for p in folder.iterdir() if p.name.startswith(PREFIX)]
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(n) for n in names if n.isdigit() and _sums_of(folder / (PREFIX + n)).exists())
 
 
 def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None = None) -> Tree:
@@ -90,24 +91,13 @@ def restore_checkpoint(folder: str | os.PathLike, like: Tree, step: int | None =
     leaves, treedef = jax.tree.flatten(like)
     target = {f"{n:05d}": jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in enumerate(leaves)}
     path = folder / f"{PREFIX}{step:08d}"
-    target[DIGEST] = jax.ShapeDtypeStruct((32,), np.uint8)
-    with _quiet(), ocp.StandardCheckpointer() as reader:
-        try:
-            stored = _shapes(_items(reader.metadata(path)))
-        except Exception as error:  # whatever the file formats below raise
-            raise _damaged(path, error, len(steps)) from None
-        stored.pop(DIGEST, None)
-        if difference := _difference(stored, like):
+    if _read_sums(path) != _sums(path):
+        on = "go on from the one before" if len(steps) > 1 else "begin anew"
+        raise UserError(f"{path} is damaged: its checksums differ; delete it to {on}")
+    with ocp.StandardCheckpointer() as reader:
+        if difference := _difference(_shapes(_items(reader.metadata(path))), like):
             raise UserError(f"{path} belongs to another config: {difference}")
-        try:
-            host = reader.restore(path, target)
-        except Exception as error:
-            raise _damaged(path, error, len(steps)) from None
-    kept = np.asarray(host.pop(DIGEST))
-    if not np.array_equal(kept, _digest({name: np.asarray(x) for name, x in host.items()})):
-        error = ValueError("its values are not those that were saved")
-        raise _damaged(path, error, len(steps))
-    target.pop(DIGEST)
+        host = reader.restore(path, target)
     return jax.tree.unflatten(treedef, [host[name] for name in target])
 
 
@@ -116,25 +106,24 @@ def _numbered(value: Tree) -> dict[str, np.ndarray]:
     return {f"{n:05d}": np.asarray(x) for n, x in enumerate(jax.tree.leaves(value))}
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """SHA-256 of named arrays, as bytes."""
-    found = hashlib.sha256()
-    for name in sorted(arrays):
-        found.update(name.encode())
-        found.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return np.frombuffer(found.digest(), np.uint8)
+def _sums_of(path: Path) -> Path:
+    """Where the checksums of a checkpoint stand."""
+    return path.with_name(path.name + SUMS)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Orbax logs what goes wrong; here it is said once, in the error."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+def _sums(path: Path) -> dict[str, str]:
+    """SHA-256 of every file of a checkpoint, by its place in it."""
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    sha = lambda p: hashlib.sha256(p.read_bytes()).hexdigest()
+    return {p.relative_to(path).as_posix(): sha(p) for p in files}
+
+
+def _read_sums(path: Path) -> dict[str, str] | None:
+    """The checksums as they were written; None if that file is damaged."""
     try:
-        yield
-    finally:
-        logger.setLevel(level)
+        return json.loads(_sums_of(path).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
 
 
 def _items(metadata) -> dict:
@@ -159,24 +148,6 @@ def _difference(stored: dict[str, str], like: Tree) -> str:
             where = jax.tree_util.keystr(path)
             return f"{where} is {stored.get(name)} there, {shape} is needed"
     return ""
-
-
-def _damaged(path: Path, error: Exception, count: int) -> UserError:
-    """What is said of a checkpoint whose files cannot be read."""
-    first = (str(error).strip().splitlines() or [""])[0][:120]
-    _forget(error)
-    on = "go on from the one before" if count > 1 else "begin anew"
-    return UserError(f"{path} is damaged ({first}); delete it to {on}")
-
-
-def _forget(error: Exception) -> None:
-    """Let go of what a failed read holds now: at exit its threads would print tracebacks."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        error.__traceback__ = error.__context__ = error.__cause__ = None
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
 
 
 def _whole(folder: str | os.PathLike) -> Path:

@@ -1,5 +1,6 @@
 """Is the required work what an independent count gives, and does the benchmark end in its JSON?"""
 
+import dataclasses
 import json
 
 import pytest
@@ -63,6 +64,24 @@ def test_smoke(capsys):
     )  # fmt: skip
     last = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert set(KEYS) <= set(last) and all(last[k] is not None for k in KEYS)
+
+
+@pytest.mark.slow
+def test_smoke_of_othello(capsys):
+    """The other task: nodes at every fourth move, 48 feature-type pairs in one run."""
+    config = dataclasses.replace(
+        PRESETS["othello"], width=8, heads=2, layers=1, batch=2, chunks=1, at_once=4
+    )
+    found = gradient_split.measure_all("tiny", config)
+    assert found["nodes"] == 14 and found["tracking_over_plain"] > 1
+    assert "tracking" in capsys.readouterr().out
+
+
+def test_required_work_of_othello():
+    """The specification puts a tracking step at about 42 plain ones."""
+    need = required_flop(PRESETS["othello"])
+    assert len(gradient_split.nodes_of(PRESETS["othello"])) == 84
+    assert need["tracking"] / need["plain"] == pytest.approx(42, rel=0.05)
 
 
 def test_bad_options(capsys):

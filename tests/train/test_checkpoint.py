@@ -51,7 +51,7 @@ def test_last_two_are_kept(tmp_path):
     for step in (1, 2, 10, 30):
         path = save_checkpoint(tmp_path, step, VALUE | {"n": jnp.int32(step)})
         assert path.is_dir()
-    assert saved_steps(tmp_path) == [10, 30] and len(list(tmp_path.iterdir())) == 2
+    assert saved_steps(tmp_path) == [10, 30] and len(list(tmp_path.glob("*/"))) == 2
     assert int(restore_checkpoint(tmp_path, VALUE)["n"]) == 30
     assert int(restore_checkpoint(tmp_path, VALUE, step=10)["n"]) == 10
     with pytest.raises(UserError, match=r"no checkpoint of step 2 in .*; there are \[10, 30\]"):
@@ -80,6 +80,11 @@ def test_torn_folder_is_passed_over(tmp_path):
     same(restore_checkpoint(tmp_path, VALUE), VALUE)
     save_checkpoint(tmp_path, 8, VALUE)
     assert saved_steps(tmp_path) == [4, 8]
+    (tmp_path / "step_00000008.sha256.json").unlink()  # killed before it was written
+    assert saved_steps(tmp_path) == [4]
+    save_checkpoint(tmp_path, 8, VALUE)
+    shutil.rmtree(whole)  # deleted by hand
+    assert saved_steps(tmp_path) == [8]
 
 
 def test_failed_save_leaves_the_last(tmp_path):
@@ -156,7 +161,9 @@ def test_refused(tmp_path):
     for part in path.rglob("*"):
         if part.is_file():
             part.write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"is damaged .*; delete it to begin anew") as told:
+    with pytest.raises(
+        UserError, match=r"is damaged: its checksums differ; delete it to begin anew"
+    ) as told:
         restore_checkpoint(tmp_path / "run", VALUE)
     assert "\n" not in str(told.value)
 
@@ -170,5 +177,10 @@ def test_flipped_bits(tmp_path):
     for at in range(len(data) // 3, len(data) // 2, 7):
         data[at] ^= 1
     largest.write_bytes(data)
+    save_checkpoint(tmp_path, 0, value)
+    with pytest.raises(UserError, match=r"is damaged.*; delete it to go on from the one before"):
+        restore_checkpoint(tmp_path, value)
+    (tmp_path / "step_00000001.sha256.json").write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         restore_checkpoint(tmp_path, value)
+    same(restore_checkpoint(tmp_path, value, step=0), value)
