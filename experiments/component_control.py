@@ -1,6 +1,6 @@
 """Is the attribution true? What influence predicts, tested by retraining with a part turned down.
 
-    python -m experiments.component_control                  # quick: about 15 minutes on 2 cores
+    python -m experiments.component_control                  # quick: 12 to 17 minutes on 2 cores
     python -m experiments.component_control --preset paper   # sizes of arXiv 2603.14087, 10 seeds
 
 On both counting games a standard model is trained with its ledger, then models whose gradient from
