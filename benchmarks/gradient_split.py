@@ -1,7 +1,7 @@
 """How far is one tracked update from what its definition needs?
 
     python -m benchmarks.gradient_split --preset majority   # about 6 minutes on 2 cores
-    python -m benchmarks.gradient_split --preset othello    # 10 to 20 minutes: 84 nodes, 48 pairs
+    python -m benchmarks.gradient_split --preset othello    # about 3 minutes: 84 nodes, 48 pairs
 
 One process measures the machine's matmul peak, plain updates of every variant, a tracking step
 (component moments and movements at every node, with JVPs at every update and at every eighth) and
@@ -71,13 +71,15 @@ class Config:
     """Slices of columns that the nodes are grouped into."""
     at_once: int = 1
     """Rows that are batched into one product."""
+    examples: int = 256
+    """Sequences that are worked on together."""
 
 
 PRESETS = {
     "majority": Config(),
     "othello": Config(
         task="othello", width=256, layers=6, batch=64, first=4, updates=1, repeats=3,
-        definition_batch=0, chunks=4, memory_gb=5.0,
+        definition_batch=0, chunks=4, memory_gb=5.0, examples=32,
     ),
     "smoke": Config(width=16, heads=2, inputs=3, outputs=3, batch=8, definition_batch=2),
 }  # fmt: skip
@@ -175,13 +177,14 @@ def measure_all(preset: str, config: Config) -> dict:
     held = jax.jit(sample)(jax.random.key(1))
     nodes, rate = nodes_of(c), jnp.float32(1e-3)
     make = lambda at_once: make_plan(
-        nodes, layers=c.layers, length=length, chunks=c.chunks, at_once=at_once
-    )
+        nodes, layers=c.layers, length=length, chunks=c.chunks, at_once=at_once,
+        examples=c.examples,
+    )  # fmt: skip
     plan = fit_plan(
         make(c.at_once), jax.eval_shape(decoder.init, key), c.memory_gb * 1e9, batch=c.batch,
         held=c.batch, length=length, width=c.width, hidden=4 * c.width,
     )  # fmt: skip
-    tracker = Tracker(decoder, plan, rule, examples_at_once=c.batch)
+    tracker = Tracker(decoder, plan, rule)
 
     programs = {"peak": harness.matmul_program()}
     variants = VARIANTS if whole else (TIED,)

@@ -177,7 +177,7 @@ def run_seed(config: Config, s: int, sides: Sides | None, workdir: Path, shown: 
     plan = make_plan(
         nodes, layers=c.layers, length=othello.moves_in(c.size), chunks=c.chunks, at_once=c.at_once
     )
-    tracker = Tracker(decoder, plan, rule, ends=c.ends, examples_at_once=min(c.held, 256))
+    tracker = Tracker(decoder, plan, rule, ends=c.ends)
     batch = to_batch(held)
     watch = Watch(tracker, batch, c.stride)
     types = features_at(types_of(held, c.size)[:, :-1], nodes)[..., squares]

@@ -9,14 +9,13 @@ import numpy as np
 
 from jaxfeat.data import toy
 from jaxfeat.grads.budget import estimate_bytes, fit_plan
-from jaxfeat.grads.plan import make_plan
+from jaxfeat.grads.plan import EXAMPLES, make_plan
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.route import check_blocks, resolve
 from jaxfeat.train.variants import VARIANTS, init_params, is_myopic, make_variant
 from jaxfeat.types import Array, Batch, UserError, make_batch
 
 DATA, INIT, HELD, FIT, TEST = range(5)  # what a seed's key is folded with
-EXAMPLES = 256  # sequences of E that are worked on together
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def probed_nodes(config: Config) -> list[tuple[int, int]]:
 def tracking_plan(config: Config, name: str):
     """The tracked nodes' plan for a variant, cut to the memory allowed; and its estimate, bytes."""
     c, length = config, config.task.length - 1
-    decoder, size = make_gpt2(shape_of(c)), min(EXAMPLES, c.held)
+    decoder = make_gpt2(shape_of(c))
     variant = make_variant(name, m=untie_at(c), length=length)
     plan = make_plan(
         tracked_nodes(c), layers=c.layers, length=length, chunks=c.chunks, at_once=c.at_once,
@@ -199,7 +198,7 @@ def tracking_plan(config: Config, name: str):
     )  # fmt: skip
     params = jax.eval_shape(lambda k: init_params(decoder, variant, k), jax.random.key(0))
     sizes = {
-        "batch": max(c.batch, size), "held": c.held, "length": length, "width": c.width,
+        "batch": c.batch, "held": c.held, "length": length, "width": c.width,
         "hidden": 4 * c.width,
     }  # fmt: skip
     groups = c.seeds_at_once or c.seeds

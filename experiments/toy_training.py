@@ -17,7 +17,6 @@ import numpy as np
 
 from experiments.toy_config import (
     DATA,
-    EXAMPLES,
     FIT,
     HELD,
     INIT,
@@ -90,7 +89,7 @@ def make_watch(config: Config, variant: Variant, held: Batch) -> Watch:
     )
     tracker = Tracker(
         make_gpt2(shape_of(c)), plan, StepRule(), variant.route, variant.copies, c.ends,
-        min(EXAMPLES, c.held), c.also_sgd, (0, untie_at(c)) if c.by_copy else None,
+        c.also_sgd, (0, untie_at(c)) if c.by_copy else None,
     )  # fmt: skip
     return Watch(tracker, held, c.stride)
 

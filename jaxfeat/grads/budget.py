@@ -3,10 +3,11 @@
 import jax
 
 from jaxfeat import tree
-from jaxfeat.grads.moments import zero_parts
 from jaxfeat.grads.plan import Plan
+from jaxfeat.grads.sweep import zero_parts
 from jaxfeat.types import Tree, UserError
 
+FEWEST = 16  # sequences worked on together below which products are too small
 FLOWS = 3  # arrays [R, B, T, D] alive at once: cotangents, what flows, what is dealt out
 
 
@@ -16,36 +17,41 @@ def estimate_bytes(
     """Bytes that a tracked update takes beyond a plain one, to within a factor of two.
 
     Component moments and steps are counted exactly, as are the ledger's sums; what flows between
-    blocks is `[R, B, T, D]`, and inside a block `at_once` rows hold `[B, T, 8 D + 4 F]`.
+    blocks is `[R, B, T, D]` with the columns of each chunk, and inside a block `at_once` rows hold
+    `[B, T, 8 D + 4 F]`, where B is the plan's `examples` or all there are.
 
     Args:
-        params: arrays or shapes. batch: sequences at once (the larger of an update's and of E's).
-        held: sequences of E. length, width, hidden: T, D, F.
+        params: arrays or shapes. batch, held: sequences of an update and of E.
+        length, width, hidden: T, D, F.
     """
     size = max(x.dtype.itemsize for x in jax.tree.leaves(params))
     parts = tree.bytes_of(jax.eval_shape(lambda p: zero_parts(p, plan), params))
     rows, nodes = len(plan.rows), len(plan.nodes)
-    flows = FLOWS * rows * batch * length * width * size
-    inside = min(plan.at_once, rows) * batch * length * (8 * width + 4 * hidden) * size
+    examples = min(plan.examples, max(batch, held))
+    columns = sum(len(chunk.index) * chunk.length for chunk in plan.chunks)
+    flows = FLOWS * columns * examples * width * size
+    inside = min(plan.at_once, rows) * examples * length * (8 * width + 4 * hidden) * size
     sums = nodes * size * (9 * held * width + 15 * width**2)
     return 2 * parts + flows + inside + sums
 
 
 def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: int) -> Plan:
-    """The plan with as many rows batched (at most its `at_once`) as the memory holds.
+    """The plan with `at_once`, then `examples` halved until the memory holds what is tracked.
 
     Args:
         sizes: as for `estimate_bytes`.
 
     Raises:
-        UserError: even one row at a time needs more.
+        UserError: even one row of `FEWEST` sequences at a time needs more.
     """
-    at_once = plan.at_once
-    while (need := estimate_bytes(params, plan._replace(at_once=at_once), **sizes)) > memory_bytes:
-        if at_once == 1:
+    while (need := estimate_bytes(params, plan, **sizes)) > memory_bytes:
+        if plan.at_once > 1:
+            plan = plan._replace(at_once=plan.at_once // 2)
+        elif plan.examples > FEWEST:
+            plan = plan._replace(examples=max(FEWEST, plan.examples // 2))
+        else:
             raise UserError(
                 f"--memory-gb: tracking {len(plan.nodes)} nodes needs about {need / 1e9:.2g} GB, "
-                f"{memory_bytes / 1e9:.2g} GB allowed; track fewer nodes or examples at once"
+                f"{memory_bytes / 1e9:.2g} GB allowed; track fewer nodes"
             )
-        at_once = max(1, at_once // 2)
-    return plan._replace(at_once=at_once)
+    return plan

@@ -108,32 +108,17 @@ def make_optimizer(rule: StepRule) -> optax.GradientTransformation:
     return optax.trace(rule.b1) if rule.name == "momentum" else optax.identity()
 
 
-def zero_parts(params: Tree, plan: Plan) -> Parts:
-    """Zeros for every row of the plan: moments before the first update."""
-
-    def rows(count: int, like: Tree) -> Tree:
-        return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), like)
-
-    def block(count: int, b: int) -> Tree:
-        return rows(count, layer_of(params["blocks"], b)) if count else ()
-
-    at_end = [plan.ending(b + 1) for b in range(plan.top)]
-    return Parts(
-        tuple(rows(len(chunk.index), params["outer"]) for chunk in plan.chunks),
-        tuple(block(rows.stop - rows.start, b) for b, rows in enumerate(at_end)),
-        tuple(
-            tuple(block(plan.above(chunk, b + 1), b) for chunk in plan.chunks)
-            for b in range(plan.top)
-        ),
-    )
-
-
 def advance_moments(rule: StepRule, moments: Tree, grads: Tree) -> Tree:
     """`m_c <- b1 m_c + (1 - b1) g_c`, under momentum `b1 m_c + g_c`, under SGD the gradients."""
-    if rule.name == "sgd":
-        return grads
-    new = 1 - rule.b1 if rule.name == "adam" else 1.0
-    return jax.tree.map(lambda m, g: rule.b1 * m + new * g, moments, grads)
+    keep, new = moment_weights(rule)
+    return jax.tree.map(lambda m, g: keep * m + new * g, moments, grads)
+
+
+def moment_weights(rule: StepRule) -> tuple[float, float]:
+    """What the old first moment and the gradient are multiplied by."""
+    return {"adam": (rule.b1, 1 - rule.b1), "momentum": (rule.b1, 1.0), "sgd": (0.0, 1.0)}[
+        rule.name
+    ]
 
 
 def step_scale(rule: StepRule, learning_rate: Array, state, params: Tree) -> Tree:
@@ -206,13 +191,19 @@ def step_sizes(parts: Parts, plan: Plan, whole: Tree) -> Array:
     square, along, paired = (jnp.zeros(rows) for _ in range(3))
     for held, at, b in _pieces(parts, plan):
         like = whole["outer"] if b is None else layer_of(whole["blocks"], b)
-        over = lambda x: jnp.sum(tree.widen(x), axis=tuple(range(1, x.ndim)))
-        for x, y in zip(jax.tree.leaves(held), jax.tree.leaves(like), strict=True):
-            where = np.array(at)
-            square = square.at[where].add(over(x * x))
-            along = along.at[where].add(over(x * y))
+
+        where = np.array(at)
+
+        def sums(n: Array, held=held, like=like, last=where.size - 1) -> tuple[Array, ...]:
             # a node's precached row follows its direct one
-            paired = paired.at[where].add(over(x * jnp.concatenate([x[1:], x[:1]])))
+            own, following = (tree.index(held, m) for m in (n, jnp.minimum(n + 1, last)))
+            return tree.dot(own, own), tree.dot(own, like), tree.dot(own, following)
+
+        # row by row: nothing of the size of all rows is made
+        more = jax.lax.map(sums, jnp.arange(where.size))
+        square, along, paired = (
+            total.at[where].add(x) for total, x in zip((square, along, paired), more, strict=True)
+        )
     index = row_index(plan)
     both = jnp.array(index[:, 1] >= 0)
     direct, precached = index[:, 0], np.maximum(index[:, 1], 0)

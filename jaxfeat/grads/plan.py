@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfeat.types import Node, UserError, check_nodes
+from jaxfeat.types import Node, check_nodes, check_whole
 
 DIRECT, PRECACHED = 0, 1
+EXAMPLES = 256  # sequences that are worked on together unless told otherwise
 
 
 class Row(NamedTuple):
@@ -31,12 +32,17 @@ class Chunk(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The rows of a set of nodes; `at_once` rows are batched into one product."""
+    """The rows of a set of nodes, and how many rows and sequences are worked on together.
+
+    `at_once` rows are batched into one product. Of the sequences of a batch or of E at most
+    `examples` are worked on together (the largest divisor of their number).
+    """
 
     nodes: tuple[Node, ...]
     rows: tuple[Row, ...]
     chunks: tuple[Chunk, ...]
     at_once: int
+    examples: int = EXAMPLES
 
     @property
     def top(self) -> int:
@@ -62,6 +68,7 @@ def make_plan(
     precached: bool = True,
     chunks: int = 4,
     at_once: int = 1,
+    examples: int = EXAMPLES,
 ) -> Plan:
     """Rows for nodes, in chunks of neighbouring positions.
 
@@ -71,19 +78,19 @@ def make_plan(
         precached: whether precached parts exist: not in a myopic graph.
         chunks: into how many slices of columns the positions are grouped. More waste fewer
             columns and compile longer.
-        at_once: rows of a chunk that are batched into one product; memory grows with it, results
-            do not depend on it.
+        at_once, examples: rows of a chunk that are batched into one product, sequences that are
+            worked on together; memory grows with them, results depend on them by rounding alone.
 
     Raises:
-        UserError: a node out of range, `chunks` or `at_once` below 1.
+        UserError: a node out of range, `chunks`, `at_once` or `examples` below 1.
 
     >>> plan = make_plan([(1, 0), (2, 3)], layers=2, length=4)
     >>> [(r.layer, r.position, r.component) for r in plan.rows]
     [(2, 3, 0), (1, 0, 0), (1, 0, 1)]
     """
     nodes = check_nodes(nodes, layers, length)
-    if chunks < 1 or at_once < 1:
-        raise UserError(f"chunks {chunks}, at_once {at_once}: both must be at least 1")
+    for name, value in (("chunks", chunks), ("at_once", at_once), ("examples", examples)):
+        check_whole(name, value, 1)
     # at layer N, and in a myopic graph, nothing later depends on the node
     rows = [
         Row(k, i, c)
@@ -98,7 +105,7 @@ def make_plan(
         Chunk(tuple(n for n, r in enumerate(rows) if r.position in group), max(group) + 1)
         for group in groups
     )
-    return Plan(nodes, tuple(rows), made, at_once)
+    return Plan(nodes, tuple(rows), made, at_once, examples)
 
 
 def row_index(plan: Plan) -> np.ndarray:

@@ -24,7 +24,7 @@ from jax.core import Tracer
 from jaxfeat import tree
 from jaxfeat.grads.moments import spread
 from jaxfeat.grads.plan import Plan, make_plan
-from jaxfeat.grads.sweep import View, pull
+from jaxfeat.grads.sweep import View, pull, zero_parts
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.copies import Copies, check_copies
 from jaxfeat.nn.decoder import Decoder
@@ -132,7 +132,7 @@ def split_gradient(
         decoder, params, batch, route=route, copies=copies, count=count, gradient=True
     )
     view = View(decoder, params, batch, found.resid, route, copies)
-    parts = pull(view, row_cotangents(found, plan), plan)
+    parts = pull(view, row_cotangents(found, plan), plan, zero_parts(params, plan))
     direct, precached = spread(parts, plan, params)
     shared = jax.tree.map(lambda w, d, p: w[None] - d - p, found.gradient, direct, precached)
     return Split(direct, precached, shared)

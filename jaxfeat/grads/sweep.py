@@ -45,14 +45,36 @@ class View(NamedTuple):
     copies: Copies = None
 
 
-def pull(view: View, cotangents: Array, plan: Plan) -> Parts:
-    """`J^T d` for every row: gradients of `sum_b <d[b], r[k, i][b]>`.
+def zero_parts(params: Tree, plan: Plan) -> Parts:
+    """Zeros for every row of the plan: moments before the first update."""
+
+    def rows(count: int, like: Tree) -> Tree:
+        return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), like)
+
+    def block(count: int, b: int) -> Tree:
+        return rows(count, layer_of(params["blocks"], b)) if count else ()
+
+    at_end = [plan.ending(b + 1) for b in range(plan.top)]
+    return Parts(
+        tuple(rows(len(chunk.index), params["outer"]) for chunk in plan.chunks),
+        tuple(block(rows.stop - rows.start, b) for b, rows in enumerate(at_end)),
+        tuple(
+            tuple(block(plan.above(chunk, b + 1), b) for chunk in plan.chunks)
+            for b in range(plan.top)
+        ),
+    )
+
+
+def pull(view: View, cotangents: Array, plan: Plan, onto: Parts) -> Parts:
+    """`onto + J^T d` for every row: gradients of `sum_b <d[b], r[k, i][b]>` are added.
 
     Args:
         view: with the route of the graph that training uses.
         cotangents: `[R, B, D]`, one for each of `plan.rows`.
+        onto: zeros, or what is summed up: row by row, so that the gradients of all rows are never
+            held beside it.
     """
-    over = partial(_over_rows, at_once=plan.at_once)
+    over = partial(_add_rows, at_once=plan.at_once)
     positions = np.array([r.position for r in plan.rows])
     flowing: list[list[Array]] = [[] for _ in plan.chunks]  # [rows, B, length, D] at one layer
     ending, through = [], []
@@ -62,7 +84,7 @@ def pull(view: View, cotangents: Array, plan: Plan) -> Parts:
             if flowing[c]:
                 block = partial(_block, view, b, chunk.length)
                 _, back = jax.vjp(block, _params(view, b), view.resid[:, b, : chunk.length])
-                grads, moved = over(back, jnp.concatenate(flowing[c]))
+                grads, moved = over(back, onto.through[b][c], jnp.concatenate(flowing[c]))
                 flowing[c] = [moved]
                 passed.append(grads)
             else:
@@ -77,7 +99,8 @@ def pull(view: View, cotangents: Array, plan: Plan) -> Parts:
             column = partial(_column, view, b, i)
             return jax.vjp(column, _params(view, b), view.resid[:, b])[1](cot)
 
-        grads, moved = over(back, jnp.array(positions[rows]), cotangents[rows])
+        at, start = jnp.array(positions[rows]), onto.ending[b]
+        grads, moved = over(back, start, at, cotangents[rows])
         ending.append(grads)
         _deal(flowing, plan, rows, moved)
     base = plan.ending(0)
@@ -87,7 +110,8 @@ def pull(view: View, cotangents: Array, plan: Plan) -> Parts:
     outer = []
     for c, chunk in enumerate(plan.chunks):
         _, back = jax.vjp(partial(_embed, view, chunk.length), view.params["outer"])
-        outer.append(over(back, jnp.concatenate(flowing[c]))[0])
+        add = lambda cot, back=back: (*back(cot), ())
+        outer.append(over(add, onto.outer[c], jnp.concatenate(flowing[c]))[0])
     return Parts(tuple(outer), tuple(ending[::-1]), tuple(through[::-1]))
 
 
@@ -162,6 +186,30 @@ def _over_rows(fn, *xs, at_once: int) -> Tree:
     if jax.tree.leaves(xs)[0].shape[0] <= at_once:
         return jax.vmap(fn)(*xs)
     return jax.lax.map(lambda a: fn(*a), xs, batch_size=at_once if at_once > 1 else None)
+
+
+def _add_rows(fn, onto: Tree, *xs, at_once: int) -> tuple[Tree, Tree]:
+    """`fn` over the leading axis gives (what is added to `onto`'s row, what is stacked)."""
+    count = jax.tree.leaves(xs)[0].shape[0]
+
+    def add(total: Tree, group: tuple) -> tuple[Tree, Tree]:
+        first, xs = group
+        more, out = jax.vmap(fn)(*xs)
+        put = lambda t, m: jax.lax.dynamic_update_slice_in_dim(
+            t, jax.lax.dynamic_slice_in_dim(t, first, m.shape[0]) + m, first, 0
+        )
+        return jax.tree.map(put, total, more), out
+
+    size = min(at_once, count)
+    whole = count - count % size
+    split = lambda x: x[:whole].reshape(-1, size, *x.shape[1:])
+    groups = jnp.arange(0, whole, size), jax.tree.map(split, xs)
+    onto, out = jax.lax.scan(add, onto, groups)
+    out = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), out)
+    if whole < count:
+        onto, rest = add(onto, (whole, jax.tree.map(lambda x: x[whole:], xs)))
+        out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+    return onto, out
 
 
 def _deal(flowing: list[list[Array]], plan: Plan, rows: slice, moved: Array) -> None:

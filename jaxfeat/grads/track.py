@@ -25,14 +25,14 @@ from jaxfeat.grads.moments import (
     advance_moments,
     check_rule,
     decay_terms,
+    moment_weights,
     scale_parts,
     step_scale,
     step_sizes,
-    zero_parts,
 )
 from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.split import check_causal, cotangents, row_cotangents
-from jaxfeat.grads.sweep import Parts, View, pull, push
+from jaxfeat.grads.sweep import Parts, View, pull, push, zero_parts
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.nn.copies import Copies, check_copies, refine_copies
 from jaxfeat.nn.decoder import Decoder
@@ -48,8 +48,6 @@ class Tracker(NamedTuple):
     real step, theirs do not. `by_copy` names segments of positions, at least as fine as `copies`,
     and adds each component's part by the same copy. `ends` is "start" (movements along the steps
     are taken at the window's start) or "both" (the mean of both ends: second order in the step).
-    `examples_at_once` sequences of E are worked on together; memory grows with it, results do not
-    depend on it.
     """
 
     decoder: Decoder
@@ -58,7 +56,6 @@ class Tracker(NamedTuple):
     route: object = None
     copies: Copies = None
     ends: str = "start"
-    examples_at_once: int = 256
     also_sgd: bool = False
     by_copy: Copies = None
 
@@ -130,8 +127,6 @@ def check_tracker(tracker: Tracker) -> None:
     check_route(tracker.route)
     if tracker.ends not in ("start", "both"):
         raise UserError(f"ends: {tracker.ends!r} given; valid are start and both")
-    if tracker.examples_at_once < 1:
-        raise UserError(f"examples_at_once: {tracker.examples_at_once} given, at least 1 needed")
 
 
 def start_window(tracker: Tracker, params: Tree, moments: Moments | None = None) -> Window:
@@ -167,13 +162,16 @@ def advance(
         params: before the update. opt_state: after it. batch: what it was computed on.
     """
     rule, also = tracker.rule, dict(window.also)
-    grads, whole = _gradients(tracker, params, batch, whole=tracker.also_sgd)
     scale = step_scale(rule, learning_rate, opt_state, params)
-    rows = advance_moments(rule, window.moments.rows, grads)
+    if tracker.also_sgd:
+        grads = Steps(*_gradients(tracker, params, batch, whole=True))
+        rows = advance_moments(rule, window.moments.rows, grads.rows)
+    else:
+        rows = _take_in(tracker, window.moments.rows, params, batch)
     steps = tree.add(window.steps, scale_parts(rows, scale))
     if tracker.also_sgd:
         grow = lambda total, g: jax.tree.map(lambda x, y: x + learning_rate * y, total, g)
-        also["sgd"] = grow(also["sgd"], Steps(grads, whole))
+        also["sgd"] = grow(also["sgd"], grads)
     by_copy = window.moments.by_copy
     if by_copy is not None:
         untied, fine = _untied(tracker, params)
@@ -201,8 +199,7 @@ def component_steps(
     learning_rate: Array,
 ) -> tuple[Parts, Parts]:
     """The rows' moments after one update and the steps `G_c` that it consists of; as `advance`."""
-    grads, _ = _gradients(tracker, params, batch)
-    moments = advance_moments(tracker.rule, moments, grads)
+    moments = _take_in(tracker, moments, params, batch)
     scale = step_scale(tracker.rule, learning_rate, opt_state, params)
     return moments, scale_parts(moments, scale)
 
@@ -217,10 +214,6 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
         params: after the window's last update.
         held: E.
     """
-    count = held.token.shape[0]
-    size = min(tracker.examples_at_once, count)
-    if count % size:
-        raise UserError(f"examples_at_once: {size} does not divide the {count} sequences of E")
     whole = tree.sub(window.start, params)
     whole = whole if window.decay is None else tree.sub(whole, window.decay)
     own = [Steps(window.steps, whole), *(window.also[n] for n in ("sgd",) if n in window.also)]
@@ -243,12 +236,9 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
             after = resid[1] if len(ends) == 2 else node_resid(tracker, params, held)
             return resid[0], after, [jnp.mean(x, axis=0) for x in along]
 
-    if count == size:
-        before, after, along = part(held)
-    else:
-        parts = jax.tree.map(lambda x: x.reshape(count // size, size, *x.shape[1:]), held)
-        join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], count, x.shape[-1])
-        before, after, along = jax.tree.map(join, jax.lax.map(part, parts))
+    groups = _in_groups(held, tracker.plan.examples)
+    join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], -1, x.shape[-1])
+    before, after, along = jax.tree.map(join, jax.lax.map(part, groups))
     sizes = step_sizes(window.steps, tracker.plan, whole)
     return Movement(before, after, along[0], sizes, dict(zip(tracker.also, along[1:], strict=True)))
 
@@ -259,16 +249,47 @@ def _untied(tracker: Tracker, params: Tree) -> tuple[Tracker, Tree]:
     return untied, refine_copies(params, tracker.copies, tracker.by_copy)
 
 
+def _take_in(tracker: Tracker, moments: Parts, params: Tree, batch: Batch) -> Parts:
+    """The rows' moments after a batch: as `advance_moments`, gradients never held beside them."""
+    keep, new = moment_weights(tracker.rule)
+    kept = jax.tree.map(lambda m: keep * m, moments)
+    return _gradients(tracker, params, batch, onto=kept, weight=new)[0]
+
+
 def _gradients(
-    tracker: Tracker, params: Tree, batch: Batch, whole: bool = False
+    tracker: Tracker,
+    params: Tree,
+    batch: Batch,
+    *,
+    onto: Parts | None = None,
+    weight: float = 1.0,
+    whole: bool = False,
 ) -> tuple[Parts, Tree | None]:
-    """Every row's gradient in the graph of training, and the whole one where it is asked for."""
+    """Every row's gradient in the graph of training, times `weight`, added to `onto` if given.
+
+    And the whole gradient where it is asked for.
+    """
     t, length = tracker, batch.token.shape[1]
     route, copies = resolve(t.route, length), check_copies(t.copies, length)
+    onto = zero_parts(params, t.plan) if onto is None else onto
     with jax.default_matmul_precision("highest"):
         found = cotangents(t.decoder, params, batch, route=route, copies=copies, gradient=whole)
-        view = View(t.decoder, params, batch, found.resid, route, copies)
-        return pull(view, row_cotangents(found, t.plan), t.plan), found.gradient
+        rows = weight * jnp.moveaxis(row_cotangents(found, t.plan), 1, 0)
+
+        def add(onto: Parts, group: tuple[Batch, Array, Array]) -> tuple[Parts, None]:
+            batch, resid, rows = group
+            view = View(t.decoder, params, batch, resid, route, copies)
+            return pull(view, jnp.moveaxis(rows, 0, 1), t.plan, onto), None
+
+        groups = _in_groups((batch, found.resid, rows), t.plan.examples)
+        return jax.lax.scan(add, onto, groups)[0], found.gradient
+
+
+def _in_groups(examples: Tree, most: int) -> Tree:
+    """Leaves `[B, ..]` as `[groups, size, ..]`, of the largest size up to `most` that divides B."""
+    count = jax.tree.leaves(examples)[0].shape[0]
+    size = max(d for d in range(1, min(most, count) + 1) if count % d == 0)
+    return jax.tree.map(lambda x: x.reshape(count // size, size, *x.shape[1:]), examples)
 
 
 def _along(

@@ -22,9 +22,9 @@ from jaxfeat.grads.moments import (
     spread,
     squared_norms,
     step_scale,
-    zero_parts,
 )
 from jaxfeat.grads.plan import make_plan, row_index
+from jaxfeat.grads.sweep import zero_parts
 from jaxfeat.grads.track import Tracker, Window, component_steps, measure, node_resid
 from jaxfeat.models.gpt2 import make_gpt2
 from jaxfeat.nn.blocks import forward

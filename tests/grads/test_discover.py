@@ -63,8 +63,8 @@ def sample(key, size=256):
 def ledger(seed=0, size=512):
     decoder = planted()
     held = sample(jax.random.key(99), size)
-    plan = make_plan([NODE], layers=2, length=LENGTH, chunks=1, at_once=9)
-    watch = Watch(Tracker(decoder, plan, RULE, ends="both", examples_at_once=size), held)
+    plan = make_plan([NODE], layers=2, length=LENGTH, chunks=1, at_once=9, examples=size)
+    watch = Watch(Tracker(decoder, plan, RULE, ends="both"), held)
     interval = jax.jit(
         make_interval(make_update(decoder, RULE), sample, STEPS, watch=watch),
         compiler_options=QUICK,

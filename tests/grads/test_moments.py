@@ -22,10 +22,10 @@ from jaxfeat.grads.moments import (
     spread,
     squared_norms,
     step_scale,
-    zero_parts,
 )
 from jaxfeat.grads.plan import make_plan, row_index
 from jaxfeat.grads.split import split_by_definition
+from jaxfeat.grads.sweep import zero_parts
 from jaxfeat.grads.track import Tracker, component_steps
 from jaxfeat.nn.decoder import layer_of
 from jaxfeat.train.step import init_state, make_update

@@ -76,8 +76,8 @@ def test_without_precached():
         ([(0, 5)], {}, r"0\.\.4"),
         ([(0, -1)], {}, r"0\.\.4"),
         ([(0, 1), (0, 1)], {}, "once"),
-        ([(0, 1)], {"chunks": 0}, "at least 1"),
-        ([(0, 1)], {"at_once": 0}, "at least 1"),
+        ([(0, 1)], {"chunks": 0}, "1 or more"),
+        ([(0, 1)], {"at_once": 0}, "1 or more"),
     ],
 )
 def test_refused(nodes, options, words):
