@@ -30,7 +30,7 @@ from jaxfeat.grads.track import Tracker, advance, measure, node_resid, start_win
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.report.tables import text_table
 from jaxfeat.run import cli
-from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, step_key, take_in
+from jaxfeat.train.loop import Run, Tracked, Watch, fresh, make_interval, step_key, take_in
 from jaxfeat.train.step import init_state, make_update
 from jaxfeat.train.variants import VARIANTS, init_params, make_variant
 from jaxfeat.types import Array, Batch, UserError, make_batch
@@ -192,7 +192,7 @@ def measure_all(preset: str, config: Config) -> dict:
         variant = make_variant(name, m=c.inputs, length=length)
         update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
         run = Run(init_state(rule, init_params(decoder, variant, key)))
-        interval = make_interval(update, sample, c.updates)
+        interval = make_interval(update, fresh(sample), c.updates)
         programs[name] = harness.compile_program(interval, run, key, rate, updates=c.updates)
 
     update = make_update(decoder, rule)
@@ -238,7 +238,7 @@ def measure_all(preset: str, config: Config) -> dict:
         "3 features": tracking(1, 3),
         "300 features": tracking(1, 300),
     }
-    interval = make_interval(update, sample, c.updates, watch=Watch(tracker, held))
+    interval = make_interval(update, fresh(sample), c.updates, watch=Watch(tracker, held))
     window = start_window(tracker, before.params)
     run = Run(before, Tracked(window.moments, open_ledger(first)))
     programs["update and tracking"] = harness.compile_program(

@@ -1,11 +1,13 @@
-"""What built useful and useless squares, in numbers: influence by type and its contrasts?"""
+"""What built useful and useless squares, and how are they read, in numbers with intervals?"""
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.othello_training import Config, central, nodes_of
+from experiments.othello_config import Config, central, nodes_of, shape_of
+from experiments.othello_probes import STATES
 from jaxfeat import stats
 from jaxfeat.data import othello, othello_games
 from jaxfeat.io.arrays import load_arrays
@@ -16,6 +18,9 @@ LEAST = 8  # games of a type at a node and square, below which its influence is 
 PARTS = ("direct", "precached", "shared", "combined")
 USELESS, USEFUL = othello.USELESS, othello.USEFUL
 DRAWS = 2000
+OF_USEFUL, OF_USELESS = (
+    [i for i, name in enumerate(STATES) if name.startswith(kind)] for kind in ("useful", "useless")
+)
 
 
 class Found(NamedTuple):
@@ -45,59 +50,102 @@ def read(config: Config, workdir: Path) -> Found:
     return Found(config, {name: np.stack([x[name] for x in seeds]) for name in seeds[0]})
 
 
-def orbits(size: int) -> list[list[int]]:
-    """The central squares (places among them) that the four symmetries carry into each other."""
-    inner, maps = central(size), othello_games.symmetries(size)
+def orbits(size: int, squares: list[int]) -> list[list[int]]:
+    """Squares (their places in the list) that the four symmetries carry into each other."""
+    maps = othello_games.symmetries(size)
     found: dict[tuple[int, ...], list[int]] = {}
-    for place, square in enumerate(inner):
+    for place, square in enumerate(squares):
         found.setdefault(tuple(sorted(set(maps[:, square].tolist()))), []).append(place)
     return list(found.values())
 
 
-def nested(found: Found, values: np.ndarray, weights: np.ndarray) -> stats.Interval:
-    """Interval of a weighted mean of `[S, nodes, squares]`: seeds, orbits of squares, moves."""
-    c = found.config
-    nodes = np.array(nodes_of(c))
-    mass = np.where(weights > 0, values * weights, 0)
-    shape = (c.seeds, len(orbits(c.size)), len(c.positions))
+class Cells(NamedTuple):
+    """Values and their weights `[S, nodes, squares]`; the move of each node, the squares' names."""
+
+    values: np.ndarray
+    weights: np.ndarray
+    moves: np.ndarray
+    squares: list[int]
+
+
+def nested(config: Config, cells: Cells, minus: Cells | None = None) -> stats.Interval:
+    """Bootstrap interval of a weighted mean, or of the difference of two: seeds, orbits, moves."""
+    sides = [_grouped(config, side) for side in (cells, minus) if side is not None]
+    if not all(weights.any() for _, weights in sides):
+        return stats.Interval(np.nan, np.nan, np.nan, len(cells.values), np.nan)
+    over = sides[1] if minus is not None else None
+    return stats.nested_interval(*sides[0], minus=over, draws=DRAWS, seed=config.seed)
+
+
+def by_seed(cells: Cells, minus: Cells | None = None) -> stats.Interval:
+    """The same with a t interval over the seeds' own means: what decides a claim."""
+    mean = lambda c: (c.values * c.weights).sum((1, 2)) / np.maximum(c.weights.sum((1, 2)), 1e-12)
+    return stats.paired_interval(mean(cells), mean(minus) if minus else np.zeros(len(cells.values)))
+
+
+def _grouped(config: Config, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """Means and weights by seed, orbit of squares and move."""
+    groups, moves = orbits(config.size, cells.squares), np.unique(cells.moves)
+    mass = np.where(cells.weights > 0, cells.values * cells.weights, 0)
+    shape = (len(mass), len(groups), len(moves))
     top, bottom = np.zeros(shape), np.zeros(shape)
-    for o, squares in enumerate(orbits(c.size)):
-        for m, i in enumerate(c.positions):
-            here = np.ix_(range(c.seeds), nodes[:, 1] == i, squares)
-            top[:, o, m], bottom[:, o, m] = mass[here].sum((1, 2)), weights[here].sum((1, 2))
-    means = np.divide(top, bottom, out=np.zeros(shape), where=bottom > 0)
-    return stats.nested_interval(means, bottom, draws=DRAWS, seed=c.seed)
+    for o, squares in enumerate(groups):
+        for m, move in enumerate(moves):
+            here = np.ix_(range(len(mass)), cells.moves == move, squares)
+            top[:, o, m] = mass[here].sum((1, 2))
+            bottom[:, o, m] = cells.weights[here].sum((1, 2))
+    return np.divide(top, bottom, out=np.zeros(shape), where=bottom > 0), bottom
 
 
-def share(found: Found, part: str, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """A part over the type's R(theta_0), and which entries count, `[S, nodes, squares]`."""
-    scale = found.arrays["influence_scale"][..., kind]
+def paired(one: Cells, other: Cells, n: np.ndarray, m: np.ndarray) -> Cells:
+    """The difference at the same square and move, weighted n m / (n + m) by the games of each."""
+    there = (one.weights > 0) & (other.weights > 0)
+    weights = np.where(there, n * m / np.maximum(n + m, 1), 0)
+    return one._replace(values=one.values - other.values, weights=weights)
+
+
+def share(found: Found, part: str, kind: int) -> Cells:
+    """A part over the type's R(theta_0), each node and square that has enough games counting 1."""
+    c, scale = found.config, found.arrays["influence_scale"][..., kind]
     good = (found.arrays["counts"][..., kind] >= LEAST) & (scale > 0)
     value = np.divide(found.influence(part)[..., kind], scale, out=np.zeros_like(scale), where=good)
-    return value, good.astype(float)
+    moves = np.array([i for _, i in nodes_of(c)])
+    return Cells(value, good.astype(float), moves, central(c.size))
 
 
-def unmatched(found: Found, part: str, kind: int) -> stats.Interval:
-    """As the paper shows it: the mean over nodes and squares."""
-    return nested(found, *share(found, part, kind))
-
-
-def difference(found: Found, part: str) -> stats.Interval:
-    """Useful minus useless, each over its own nodes and squares."""
-    (a, wa), (b, wb) = share(found, part, USEFUL), share(found, part, USELESS)
-    # the difference of two weighted means as one weighted mean
-    whole = (wa + wb) / 2
-    scaled = a * wa / wa.mean() - b * wb / wb.mean()
-    values = np.divide(scaled * whole.mean(), whole, out=np.zeros_like(whole), where=whole > 0)
-    return nested(found, values, whole)
-
-
-def matched(found: Found, part: str) -> stats.Interval:
-    """Useful minus useless of the same square at the same move, weighted n_u n_v / (n_u + n_v)."""
-    (a, wa), (b, wb) = share(found, part, USEFUL), share(found, part, USELESS)
+def matched(found: Found, part: str) -> Cells:
+    """Useful minus useless of the same square at the same move."""
+    useful, useless = (share(found, part, kind) for kind in (USEFUL, USELESS))
     n, m = (found.arrays["counts"][..., kind].astype(float) for kind in (USEFUL, USELESS))
-    weights = np.where((wa > 0) & (wb > 0), n * m / np.maximum(n + m, 1), 0)
-    return nested(found, a - b, weights)
+    return paired(useful, useless, n, m)
+
+
+def accuracy(found: Found, model: str, states: list[int], layer: int, moves: range) -> Cells:
+    """The share of squares decoded right, every game counting 1.
+
+    Args:
+        model: "trained", "untrained", or "majority" (no layer: it reads nothing).
+        states: of `experiments.othello_probes.STATES`.
+    """
+    right, count = (found.arrays[f"{model}_{name}"] for name in ("right", "count"))
+    if model != "majority":
+        right, count = right[:, layer], count[:, layer]
+    right, count = (x[:, list(moves)][..., states].sum(-1).astype(float) for x in (right, count))
+    value = np.divide(right, count, out=np.zeros_like(right), where=count > 0)
+    return Cells(value, count, np.array(moves), list(range(found.config.size**2)))
+
+
+def gap(found: Found, model: str, layer: int, moves: range, *, same_place: bool = False):
+    """Useful minus useless squares' accuracy; at `same_place` of the same square and move."""
+    useful, useless = (accuracy(found, model, of, layer, moves) for of in (OF_USEFUL, OF_USELESS))
+    if same_place:
+        return nested(found.config, paired(useful, useless, useful.weights, useless.weights))
+    return nested(found.config, useful, useless)
+
+
+def all_moves(config: Config) -> range:
+    """The moves that probes are scored after: from the first on."""
+    return range(1, shape_of(config).length)
 
 
 def top1(found: Found) -> float:
@@ -107,17 +155,17 @@ def top1(found: Found) -> float:
 
 def statements(found: Found) -> list[Statement]:
     """The paper's claims, one statistic each named beforehand."""
-    asked = [
-        ("Direct builds useful squares", "direct, useful", unmatched(found, "direct", USEFUL)),
-        ("Precached builds useless squares", "precached, useless",
-         unmatched(found, "precached", USELESS)),
-        ("Shared builds useless squares", "shared, useless", unmatched(found, "shared", USELESS)),
+    useful, useless = (functools.partial(share, found, kind=kind) for kind in (USEFUL, USELESS))
+    asked: list[tuple[str, str, tuple[Cells, ...]]] = [
+        ("Direct builds useful squares", "direct, useful", (useful("direct"),)),
+        ("Precached builds useless squares", "precached, useless", (useless("precached"),)),
+        ("Shared builds useless squares", "shared, useless", (useless("shared"),)),
         ("All parts together build more of useful squares", "combined, useful minus useless",
-         difference(found, "combined")),
-        ("The same at the same square and move", "combined, matched difference",
-         matched(found, "combined")),
+         (useful("combined"), useless("combined"))),
         ("Direct builds more of useful squares at the same square and move",
-         "direct, matched difference", matched(found, "direct")),
+         "direct, matched difference", (matched(found, "direct"),)),
+        ("All parts together build more of useful squares at the same square and move",
+         "combined, matched difference", (matched(found, "combined"),)),
     ]  # fmt: skip
     right, seeds = top1(found), found.config.seeds
     blocked = ""
@@ -126,7 +174,13 @@ def statements(found: Found) -> list[Statement]:
     elif seeds == 1:
         blocked = "Within one run: that does not tell what another would show."
     what = "(over R(theta_0); 95 % bootstrap over seeds, orbits of squares, moves)"
-    return [Statement(name, f"{part} {what}", told, blocked=blocked) for name, part, told in asked]
+    return [
+        Statement(
+            name, f"{part} {what}", nested(found.config, *cells), decides=by_seed(*cells),
+            note=f" by a t test over {seeds} seeds", blocked=blocked,
+        )
+        for name, part, cells in asked
+    ]  # fmt: skip
 
 
 def fall_covered(found: Found) -> dict[str, float]:

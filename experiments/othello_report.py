@@ -5,22 +5,27 @@ from typing import Any
 
 import numpy as np
 
+from experiments.othello_config import Config, central, nodes_of
 from experiments.othello_numbers import (
     LEAST,
+    OF_USEFUL,
+    OF_USELESS,
     PARTS,
     USEFUL,
     USELESS,
     Found,
-    difference,
+    accuracy,
+    all_moves,
     fall_covered,
+    gap,
     matched,
+    nested,
     read,
     share,
     statements,
     top1,
-    unmatched,
 )
-from experiments.othello_training import Config, central, nodes_of
+from experiments.othello_probes import RIGHT, STATES
 from experiments.toy_numbers import band, told_interval
 from jaxfeat.grads.discover import discover, readouts
 from jaxfeat.grads.ledger import load_ledger
@@ -28,11 +33,18 @@ from jaxfeat.io.parquet import write_table
 from jaxfeat.report import figures, page, tables
 from jaxfeat.report.claims import decide
 from jaxfeat.run.results import publish
+from jaxfeat.stats import Interval
 
+KINDS = (("useful", USEFUL), ("useless", USELESS))
+PARTS_TOLD = (
+    "What each part of the gradient built of the squares' probes, over the type's own R(theta_0), "
+    "useful and useless squares (left), and their difference at the same square and move (right); "
+    "95 % bootstrap intervals over {seeds}, orbits of squares, moves. Above 0: the part builds the "
+    "feature."
+)
 INFLUENCE = (
-    "Influence on the squares' probes by move, over the type's own R(theta_0), mean over layers "
-    "and the central squares; bands are 95 % t intervals over seeds{few}. Above 0: the part builds "
-    "the feature."
+    "The same by move, mean over layers and the central squares; bands are 95 % t intervals over "
+    "seeds{few}."
 )
 MAPS = (
     "Influence of each part on each central square over its R(theta_0), mean over tracked nodes "
@@ -43,8 +55,8 @@ GAP = (
     "layer; held-out games, mean over seeds. Dashed: untrained model, last layer."
 )
 LEGAL = (
-    "Share of held-out positions whose most likely next move is legal, and the probability on "
-    "legal moves, by move; mean over seeds."
+    "Share of held-out positions whose most likely next move is legal, in which all legal moves "
+    "come before all others, and the probability on legal moves, by move; mean over seeds."
 )
 
 
@@ -54,9 +66,11 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
     claims, numbers = decide(statements(found))
     _write_tables(found, workdir)
     few = "" if config.seeds > 1 else " (one seed: none)"
+    seeds = f"{config.seeds} seeds" if config.seeds > 1 else "one seed (within run)"
     pictures = page.save_pictures(
         workdir,
         [
+            (_parts_figure(found), "parts", PARTS_TOLD.format(seeds=seeds)),
             (_influence_figure(found), "influence", INFLUENCE.format(few=few)),
             (_gap_figure(found), "gap", GAP),
             (_maps_figure(found), "boards", MAPS),
@@ -72,8 +86,8 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
         workdir, title="Othello: which part of the gradient builds useless squares?",
         summary=_summary(found, claims), claims=claims, figures=pictures,
         tables=[
-            _influence_table(found), _score_table(found), _fragile_table(found),
-            _directions(found, workdir),
+            _influence_table(found), _score_table(found), _gap_table(found),
+            _fragile_table(found), _directions(found, workdir),
         ],
         config=config, numbers=told,
     )  # fmt: skip
@@ -82,11 +96,13 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
 def _summary(found: Found, claims: list[page.Claim]) -> str:
     """The answer in plain words, out of the numbers."""
     c, fall = found.config, fall_covered(found)
+    read = gap(found, "trained", c.layers, all_moves(c))
     return " ".join(
         [
             f"A model of {c.layers} blocks and width {c.width} on {c.size} x {c.size} boards: its "
             f"most likely move is legal in {top1(found):.1%} of held-out positions.",
             *(f"{claim.name}: {claim.verdict}." for claim in claims),
+            f"Useful minus useless squares' accuracy at the last layer: {_told(read)}.",
             f"Influence is that of the first {c.tracked} of {c.steps} updates, in which "
             f"{fall['covered_fall']:.0%} of R(theta_0) fell; {fall['remainder_of_fall']:.1%} of "
             "that fall is the remainder.",
@@ -94,56 +110,90 @@ def _summary(found: Found, claims: list[page.Claim]) -> str:
     )
 
 
+def _told(t: Interval) -> str:
+    """An interval in words."""
+    return tables.format_interval(t.mean, t.low, t.high)
+
+
+def _intervals(found: Found, part: str) -> tuple[Interval, Interval, Interval, Interval]:
+    """Useful, useless, their difference, and that at the same square and move."""
+    useful, useless = (share(found, part, kind) for _, kind in KINDS)
+    told = lambda *cells: nested(found.config, *cells)
+    return told(useful), told(useless), told(useful, useless), told(matched(found, part))
+
+
 def _influence_table(found: Found) -> tables.Table:
     """Every part by type, unmatched and matched."""
-    told = lambda t: tables.format_interval(t.mean, t.low, t.high)
     rows = [
-        (part, told(unmatched(found, part, USEFUL)), told(unmatched(found, part, USELESS)),
-         told(difference(found, part)), told(matched(found, part)))
+        (part, *(_told(t) for t in _intervals(found, part)))
         for part in (*PARTS, "remainder", "fall")
-    ]  # fmt: skip
+    ]
     columns = ("part", "useful", "useless", "useful minus useless", "same square and move")
-    return tables.Table("Influence over R(theta_0) (95 % bootstrap intervals)", columns, rows)
-
-
-def _accuracy(found: Found, model: str, kinds: list[int]) -> np.ndarray:
-    """Share of squares decoded right, `[S, layers, moves]`."""
-    right, count = (
-        found.arrays[f"{model}_{name}"][..., kinds].sum((-2, -1)) for name in ("right", "count")
-    )
-    return np.divide(right, count, out=np.full(right.shape, np.nan), where=count > 0)
+    within = "" if found.config.seeds > 1 else ", within run"
+    title = f"Influence over R(theta_0) (95 % bootstrap intervals{within})"
+    return tables.Table(title, columns, rows)
 
 
 def _score_table(found: Found) -> tables.Table:
-    """Decoding by layer: per class of square, per board, against majority and untrained."""
-    rows, moves = [], slice(1, None)
-    best = float(found.arrays["majority"][:, moves].mean())
-    for k in range(found.config.layers + 1):
+    """Decoding by layer, per class of square and per whole board, beside both baselines."""
+    c, rows = found.config, []
+    classes = {
+        "squares": range(len(STATES)), "empty": [0], "mine": [1, 3], "theirs": [2, 4],
+        "useful": OF_USEFUL, "useless": OF_USELESS,
+    }  # fmt: skip
+    models = [("majority class", "majority", 0)]
+    for k in range(c.layers + 1):
+        models += [(f"layer {k}", "trained", k), (f"layer {k}, untrained", "untrained", k)]
+    for name, model, k in models:
         cells = []
-        for model in ("trained", "untrained"):
-            for kinds in ([0, 1, 2], [USEFUL], [USELESS]):
-                values = np.nanmean(_accuracy(found, model, kinds)[:, k, moves], axis=1)
-                cells.append(told_interval(values))
-            cells.append(told_interval(found.arrays[f"{model}_board"][:, k, moves].mean(axis=1)))
-        rows.append((k, *cells, best))
-    names = ("squares", "useful", "useless", "whole board")
-    columns = ("layer", *names, *(f"{n}, untrained" for n in names), "squares, majority class")
-    return tables.Table("Accuracy of the decoded board, mean over moves", columns, rows)
+        for states in classes.values():
+            found_here = accuracy(found, model, list(states), k, all_moves(c))
+            top, bottom = (found_here.values * found_here.weights), found_here.weights
+            cells.append(told_interval(top.sum((1, 2)) / np.maximum(bottom.sum((1, 2)), 1)))
+        board = found.arrays[f"{model}_board"]
+        board = board if model == "majority" else board[:, k]
+        rows.append((name, *cells, told_interval(board[:, 1:].mean(axis=1))))
+    title = "Accuracy of the decoded board, held-out games, mean over moves (95 % t intervals)"
+    return tables.Table(title, ("read from", *classes, "whole board"), rows)
+
+
+def _gap_table(found: Found) -> tables.Table:
+    """Useful minus useless squares' accuracy by layer: as it is, matched, early and late."""
+    c, moves = found.config, all_moves(found.config)
+    half = len(moves) // 2
+    rows = [
+        (
+            k,
+            _told(gap(found, "trained", k, moves)),
+            _told(gap(found, "trained", k, moves, same_place=True)),
+            _told(gap(found, "trained", k, moves[:half])),
+            _told(gap(found, "trained", k, moves[half:])),
+            _told(gap(found, "untrained", k, moves)),
+        )
+        for k in range(1, c.layers + 1)
+    ]
+    columns = ("layer", "all moves", "same square and move", "first half", "second half",
+               "untrained")  # fmt: skip
+    title = "Useful minus useless squares' accuracy (95 % bootstrap intervals)"
+    return tables.Table(title, columns, rows)
 
 
 def _fragile_table(found: Found) -> tables.Table:
-    """How often a square is wrongly decoded where the most likely move is legal all the same."""
+    """How often a square is wrongly decoded where the next move is right all the same."""
     rows = []
     for k in range(1, found.config.layers + 1):
         cells = []
-        for kind in (USEFUL, USELESS):
-            wrong = found.arrays["trained_fragile"][:, k, ..., kind]
-            count = found.arrays["trained_fragile_count"][:, k, ..., kind]
-            axes = tuple(range(1, wrong.ndim))
-            cells.append(told_interval(wrong.sum(axes) / np.maximum(count.sum(axes), 1)))
+        for n in range(len(RIGHT)):
+            for states in (OF_USEFUL, OF_USELESS):
+                wrong, cases = (
+                    found.arrays[f"trained_{name}"][:, k, 1:, n][..., states].sum((1, 2))
+                    for name in ("wrong", "cases")
+                )
+                cells.append(told_interval(wrong / np.maximum(cases, 1)))
         rows.append((k, *cells))
-    title = "Fragility: share of squares wrongly decoded where the most likely move is legal"
-    return tables.Table(title, ("layer", "useful", "useless"), rows)
+    columns = ("layer", *(f"{kind}, {right}" for right in RIGHT for kind, _ in KINDS))
+    title = "Fragility: share of squares wrongly decoded where the next move is right"
+    return tables.Table(title, columns, rows)
 
 
 def _directions(found: Found, workdir: Path) -> tables.Table:
@@ -163,15 +213,18 @@ def _directions(found: Found, workdir: Path) -> tables.Table:
     for n in below:
         best = np.argsort(-np.abs(r[n]))[:3]
         inner = central(c.size)
-        named = ", ".join(
-            f"{'abcdefgh'[inner[s] % c.size]}{inner[s] // c.size + 1} ({r[n, s]:.2f})" for s in best
-        )
-        share = [getattr(lead.tested, p)[n, 0] / lead.tested.scale[n, 0] for p in PARTS[:2]]
-        rows.append((*ledger.nodes[n], *map(float, share), named))
+        named = ", ".join(f"{_name(inner[s], c.size)} ({r[n, s]:.2f})" for s in best)
+        told = [getattr(lead.tested, p)[n, 0] / lead.tested.scale[n, 0] for p in PARTS[:2]]
+        rows.append((*ledger.nodes[n], *map(float, told[::-1]), named))
     columns = ("layer", "move", "precached / R(theta_0)", "direct / R(theta_0)", "nearest squares")
     return tables.Table(
         "Leading precached-only directions, seed 0, on held-back games", columns, rows
     )
+
+
+def _name(square: int, size: int) -> str:
+    """A square as a letter and a digit."""
+    return f"{'abcdefgh'[square % size]}{square // size + 1}"
 
 
 def _band(values: np.ndarray) -> tuple:
@@ -181,16 +234,32 @@ def _band(values: np.ndarray) -> tuple:
     return band(values)
 
 
+def _parts_figure(found: Found):
+    """Each part by type, and the matched difference, with intervals."""
+    told = {part: _intervals(found, part) for part in PARTS}
+
+    def line(label: str, n: int) -> figures.Line:
+        values = np.array([told[part][n][:3] for part in PARTS])
+        return figures.Line(label, PARTS, values[:, 0], values[:, 1], values[:, 2])
+
+    panels = [
+        figures.LinePanel("by type", [line("useful", 0), line("useless", 1)]),
+        figures.LinePanel("same square and move", [line("useful minus useless", 3)]),
+    ]
+    return figures.interval_points(panels, y_label="influence / R(θ₀)"), panels
+
+
 def _influence_figure(found: Found):
     """Each part by move, useful and useless."""
-    nodes, panels = np.array(nodes_of(found.config)), []
+    panels = []
     for part in PARTS:
         lines = []
-        for name, kind in (("useful", USEFUL), ("useless", USELESS)):
-            value, weight = share(found, part, kind)
-            at = [nodes[:, 1] == i for i in found.config.positions]
+        for name, kind in KINDS:
+            cells = share(found, part, kind)
+            at = [cells.moves == i for i in found.config.positions]
             rows = [
-                (value[:, a] * weight[:, a]).sum((1, 2)) / np.maximum(weight[:, a].sum((1, 2)), 1)
+                (cells.values[:, a] * cells.weights[:, a]).sum((1, 2))
+                / np.maximum(cells.weights[:, a].sum((1, 2)), 1)
                 for a in at
             ]
             lines.append(figures.Line(name, found.config.positions, *_band(np.stack(rows, axis=1))))
@@ -203,19 +272,24 @@ def _influence_figure(found: Found):
 
 def _gap_figure(found: Found):
     """Useful minus useless accuracy by move and layer."""
-    gap = {
-        model: _accuracy(found, model, [USEFUL]) - _accuracy(found, model, [USELESS])
-        for model in ("trained", "untrained")
-    }
-    counts = found.arrays["trained_count"][..., [USELESS, USEFUL]].sum(axis=(0, 3)).min(axis=-1)
-    moves = [i for i in range(gap["trained"].shape[2]) if counts[1, i] >= 10 * LEAST]
-    lines = [
-        figures.Line(f"layer {k}", moves, gap["trained"][:, k, moves].mean(axis=0))
-        for k in range(1, found.config.layers + 1)
+    c, moves = found.config, all_moves(found.config)
+
+    def line(label: str, model: str, layer: int) -> figures.Line:
+        by_move, games = [], []
+        for states in (OF_USEFUL, OF_USELESS):
+            cells = accuracy(found, model, states, layer, moves)
+            games.append(cells.weights.sum(axis=(0, 2)))
+            top = (cells.values * cells.weights).sum(axis=(0, 2))
+            by_move.append(top / np.maximum(games[-1], 1))
+        enough = np.minimum(*games) >= 10 * LEAST
+        return figures.Line(label, np.array(moves)[enough], (by_move[0] - by_move[1])[enough])
+
+    lines = [line(f"layer {k}", "trained", k) for k in range(1, c.layers + 1)]
+    panels = [
+        figures.LinePanel(
+            "useful minus useless", [*lines, line("untrained", "untrained", c.layers)]
+        )
     ]
-    last = found.config.layers
-    lines.append(figures.Line("untrained", moves, gap["untrained"][:, last, moves].mean(axis=0)))
-    panels = [figures.LinePanel("useful minus useless", lines)]
     figure = figures.line_panels(
         panels, x_label="move", y_label="difference of accuracy", columns=1, zero=True
     )
@@ -223,17 +297,20 @@ def _gap_figure(found: Found):
 
 
 def _maps_figure(found: Found):
-    """A central board for each part and type."""
-    panels = []
-    for name, kind in (("useful", USEFUL), ("useless", USELESS)):
+    """A central board for each part and type, row 1 on top as players see it."""
+    panels, inner = [], central(found.config.size)
+    letters = [_name(s, found.config.size)[0] for s in inner[:4]]
+    digits = [_name(s, found.config.size)[1] for s in inner[::4]]
+    for name, kind in KINDS:
         for part in PARTS:
-            value, weight = share(found, part, kind)
-            whole = weight.sum((0, 1))
+            cells = share(found, part, kind)
+            whole = cells.weights.sum((0, 1))
             mean = np.divide(
-                (value * weight).sum((0, 1)), whole, out=np.full(whole.shape, np.nan),
-                where=whole > 0,
+                (cells.values * cells.weights).sum((0, 1)), whole,
+                out=np.full(whole.shape, np.nan), where=whole > 0,
             )  # fmt: skip
-            panels.append(figures.MapPanel(f"{part}, {name}", mean.reshape(4, 4)))
+            board = mean.reshape(4, 4)[::-1]
+            panels.append(figures.MapPanel(f"{part}, {name}", board, letters, digits[::-1]))
     figure = figures.heat_maps(
         panels, x_label="column", y_label="row", bar_label="influence / R(θ₀)", diverging=True,
         columns=4,
@@ -244,7 +321,10 @@ def _maps_figure(found: Found):
 def _legal_figure(found: Found):
     """Legality by move."""
     lines = []
-    for label, key in (("most likely move legal", "top1"), ("probability on legal", "mass")):
+    for label, key in (
+        ("most likely move legal", "top1"), ("all legal moves first", "all"),
+        ("probability on legal", "mass"),
+    ):  # fmt: skip
         values = found.arrays[f"trained_{key}"]
         lines.append(figures.Line(label, range(values.shape[1]), *_band(values)))
     panels = [figures.LinePanel("held-out games", lines)]
@@ -269,8 +349,13 @@ def _write_tables(found: Found, workdir: Path) -> None:
     write_table(workdir / "tables" / "influence.parquet", columns, units)
     right = found.arrays["trained_right"]
     s, layer, move, square, k = (x.ravel() for x in np.indices(right.shape))
-    columns = {"seed": s, "layer": layer, "move": move, "square": square, "type": names[k]}
+    columns = {
+        "seed": s, "layer": layer, "move": move, "square": square, "state": np.array(STATES)[k],
+    }  # fmt: skip
     for model in ("trained", "untrained"):
-        columns |= {f"{model} right": found.arrays[f"{model}_right"].ravel()}
+        columns[f"{model} right"] = found.arrays[f"{model}_right"].ravel()
+    guessed = found.arrays["majority_right"][:, None]
+    columns["majority right"] = np.broadcast_to(guessed, right.shape).ravel()
     columns["games"] = found.arrays["trained_count"].ravel()
-    write_table(workdir / "tables" / "decoding.parquet", columns, {"games": "games"})
+    units = {name: "games" for name in columns if name.endswith("right") or name == "games"}
+    write_table(workdir / "tables" / "decoding.parquet", columns, units)

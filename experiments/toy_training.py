@@ -42,7 +42,16 @@ from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import folder
 from jaxfeat.run.progress import Progress, progress
 from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
-from jaxfeat.train.loop import Run, Tracked, Watch, make_interval, over_seeds, start_run, train
+from jaxfeat.train.loop import (
+    Run,
+    Tracked,
+    Watch,
+    fresh,
+    make_interval,
+    over_seeds,
+    start_run,
+    train,
+)
 from jaxfeat.train.metrics import evaluate
 from jaxfeat.train.step import TrainState, init_state, make_update
 from jaxfeat.train.variants import Variant, init_params, make_variant
@@ -121,7 +130,7 @@ def train_variant(
     params = jax.jit(jax.vmap(init))(seed_keys(c, INIT))
     run = jax.jit(jax.vmap(lambda p: start_run(rule, p, watch)))(params)
     update = make_update(decoder, rule, route=variant.route, copies=variant.copies)
-    sample = lambda key: draw(c, key, c.batch, "train")
+    sample = fresh(lambda key: draw(c, key, c.batch, "train"))
     interval = make_interval(update, sample, c.log_every, watch=watch)
     legal = toy.legal(c.task, jnp.c_[held.token, held.target[:, -1:]])
     more = measure or (lambda *_: {})

@@ -114,7 +114,13 @@ def bootstrap_interval(
 
 
 def nested_interval(
-    values: Any, weights: Any = None, *, level: float = 0.95, draws: int = 2000, seed: int = 0
+    values: Any,
+    weights: Any = None,
+    *,
+    minus: tuple[Any, Any] | None = None,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Bootstrap interval of a weighted mean whose observations are nested.
 
@@ -124,6 +130,8 @@ def nested_interval(
 
     Args:
         values, weights: arrays of one shape; a weight of 0 leaves a value out (it may be NaN).
+        minus: values and weights of the same units whose weighted mean is taken off; both are drawn
+            together.
         level: confidence, between 0 and 1. draws: resamples. seed: of NumPy's default generator.
 
     Returns:
@@ -137,10 +145,37 @@ def nested_interval(
     >>> (i.mean, i.low, i.high, i.n)
     (1.0, 1.0, 1.0, 2)
     """
-    values = np.asarray(values, np.float64)
-    weights = np.ones_like(values) if weights is None else np.asarray(weights, np.float64)
     _check_level(level)
     _check_draws(draws)
+    sides = [(values, weights)] + ([] if minus is None else [minus])
+    sums = np.concatenate([_weighted(*side) for side in sides], axis=-1)
+    rng = np.random.default_rng(seed)
+
+    def drawn(sums: np.ndarray) -> np.ndarray:
+        """Weighted sums and weights of one resample."""
+        if sums.ndim == 1:
+            return sums
+        picks = rng.integers(len(sums), size=len(sums))
+        if sums.ndim == 2:
+            return sums[picks].sum(axis=0)
+        return np.sum([drawn(sums[i]) for i in picks], axis=0)
+
+    def statistic(sums: np.ndarray) -> np.ndarray:
+        means = sums[..., ::2] / sums[..., 1::2]
+        return means[..., 0] - (means[..., 1] if minus is not None else 0)
+
+    found = np.stack([drawn(sums) for _ in range(draws)])
+    means = statistic(found[(found[:, 1::2] > 0).all(axis=1)])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    side = min((means <= 0).mean(), (means >= 0).mean())
+    mean = float(statistic(sums.reshape(-1, sums.shape[-1]).sum(axis=0)))
+    return Interval(mean, float(low), float(high), len(sums), float(max(2 * side, 1 / draws)))
+
+
+def _weighted(values: Any, weights: Any) -> np.ndarray:
+    """`[..., 2]`: values times weights, and weights."""
+    values = np.asarray(values, np.float64)
+    weights = np.ones_like(values) if weights is None else np.asarray(weights, np.float64)
     if values.shape != weights.shape or values.ndim < 1:
         raise UserError(f"values {values.shape} and weights {weights.shape}: one shape needed")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
@@ -148,25 +183,7 @@ def nested_interval(
     used = np.where(weights > 0, values, 0.0)
     if not np.isfinite(used).all():
         raise UserError("values: a value with a weight is not finite")
-    rng = np.random.default_rng(seed)
-
-    def drawn(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
-        """Weighted sum and weight of one resample."""
-        if top.ndim == 0:
-            return float(top), float(bottom)
-        picks = rng.integers(len(top), size=len(top))
-        if top.ndim == 1:
-            return float(top[picks].sum()), float(bottom[picks].sum())
-        parts = [drawn(top[i], bottom[i]) for i in picks]
-        return sum(a for a, _ in parts), sum(b for _, b in parts)
-
-    mass = used * weights
-    found = [drawn(mass, weights) for _ in range(draws)]
-    means = np.array([a / b for a, b in found if b > 0])
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    side = min((means <= 0).mean(), (means >= 0).mean())
-    mean = float(mass.sum() / weights.sum())
-    return Interval(mean, float(low), float(high), len(values), float(max(2 * side, 1 / draws)))
+    return np.stack([used * weights, weights], axis=-1)
 
 
 def holm(p: Any) -> np.ndarray:

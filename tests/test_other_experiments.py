@@ -11,7 +11,7 @@ import pytest
 from test_experiments import run
 
 from experiments import component_control, conditioned_majority, majority, othello
-from experiments.othello_training import draw, read_sides, report_overlap
+from experiments.othello_training import draw, make_sample, read_sides, report_overlap
 from jaxfeat.data.othello import FIRST, sample_games
 from jaxfeat.data.othello_games import is_held_out
 from jaxfeat.io.parquet import read_table
@@ -24,7 +24,7 @@ from browser import CHROMIUM, inspect_page
 OTHERS = {
     conditioned_majority: ("circuit", "influence_on_the_circuit", "probes", "influence"),
     component_control: ("by_position", "cost", "outcome"),
-    othello: ("influence", "gap", "boards", "legal"),
+    othello: ("parts", "influence", "gap", "boards", "legal"),
 }
 
 
@@ -69,6 +69,11 @@ def test_other_experiments(other):
         # every game counts once at a node and square, in one type, while it is on
         games = table["games"].reshape(1, 4, 16, 3).sum(-1)
         assert (games == games[..., :1]).all() and games.max() == 32
+        table = read_table(out / "tables" / "decoding.parquet")
+        games = table["games"].reshape(3, 12, 16, 5).sum(-1)
+        assert (games == games[:1, :, :1]).all() and games.max() == 64
+        for name in ("trained right", "untrained right", "majority right"):
+            assert (table[name] <= table["games"]).all() and table[name].sum() > 0
 
 
 def test_bad_settings_of_others(tmp_path, capsys):
@@ -91,6 +96,9 @@ def test_bad_settings_of_others(tmp_path, capsys):
         (othello, ("--size", "5"), "--size: 5 given, 4, 6 or 8 needed"),
         (othello, ("--positions", "99"), "--positions: "),
         (othello, ("--tracked", "21"), "--tracked: 21"),
+        (othello, ("--positions", "3", "3"), "--positions: "),
+        (othello, ("--memory-gb", "1e-6"), "--memory-gb: tracking 4 nodes needs"),
+        (othello, ("--memory-gb", "nan"), "--memory-gb: nan"),
         (othello, ("--games", "absent.tsv"), "--games"),
         (othello, ("--games", "absent.tsv", "--size", "8", "--positions", "3"), "absent.tsv"),
         (othello, ("--preset", "wthor", "--games", "absent.tsv"), "absent.tsv"),
@@ -128,15 +136,30 @@ def test_recorded_games(tmp_path):
     path = tmp_path / "games.txt"
     path.write_text("\n".join(lines))
     config = dataclasses.replace(
-        othello.PRESETS["smoke"], size=8, games=str(path), probe_fit=30, probe_test=10
-    )
+        othello.PRESETS["smoke"],
+        size=8,
+        games=str(path),
+        probe_fit=30,
+        probe_test=2,
+        held=2,
+        batch=7,
+    )  # fmt: skip
     othello.check(config)
     sides = read_sides(config)
     assert len(sides.train) + len(sides.held_out) == 40 and len(sides.held_out) > 0
     assert report_overlap(config, sides) == 0
-    drawn = np.asarray(draw(config, sides, jax.random.key(1), 20, "held_out"))
-    assert is_held_out(drawn, 8).all()
+    count = len(sides.held_out)
+    drawn = np.asarray(draw(config, sides, jax.random.key(1), count, "held_out"))
+    assert is_held_out(drawn, 8).all() and len(np.unique(drawn, axis=0)) == count
+    # training sees every game once an epoch, in another order each time
+    sample, size = make_sample(config, sides), len(sides.train)
+    batches = [sample(jax.random.key(2), step).token for step in range(2 * size)]
+    seen = np.concatenate(batches)[: 2 * size]
+    first, second = seen[:size], seen[size:]
+    assert not (first == second).all()
+    for epoch in (first, second):
+        assert (np.unique(epoch, axis=0) == np.unique(sides.train[:, :-1], axis=0)).all()
     side = [line for line, held in zip(lines, is_held_out(games, 8)) if not held]
     path.write_text("\n".join(side))
-    with pytest.raises(UserError, match=r"0 of the .* some on both sides are needed"):
+    with pytest.raises(UserError, match=r"--held: .* given, at most 0 needed: so many held-out"):
         othello.check(config)

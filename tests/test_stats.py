@@ -122,6 +122,13 @@ def test_nested_interval():
     assert stats.nested_interval(left, weights, draws=50).mean == 2.0
     again = stats.nested_interval(values, draws=400)
     assert again == told
+    # what both sides share cancels in every resample
+    apart = stats.nested_interval(values + 0.5, weights + 1, minus=(values, weights + 1), draws=50)
+    np.testing.assert_allclose([apart.mean, apart.low, apart.high], 0.5, rtol=1e-12)
+    # the means of each side over its own units: 3 over the first half, 1 over the second
+    halves = np.array([[1.0, 1.0, 0.0, 0.0]]), np.array([[0.0, 0.0, 1.0, 1.0]])
+    split = stats.nested_interval([[3, 3, 9, 9]], halves[0], minus=([[9, 9, 1, 1]], halves[1]))
+    assert (split.mean, split.low, split.high) == (2.0, 2.0, 2.0)
     for bad, words in (
         ((values, weights[:2]), "one shape"),
         ((values, -weights), ">= 0"),

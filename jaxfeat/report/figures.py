@@ -1,4 +1,4 @@
-"""How do results look: lines with intervals, layer x position maps, stacked component shares?
+"""How do results look: lines and points with intervals, maps, stacked component shares?
 
 Matplotlib's object-oriented API on the Agg canvas, no pyplot and no global state. Every figure is
 saved with the numbers behind it.
@@ -100,6 +100,46 @@ def line_panels(
             else:
                 _whole_ticks(axes, [v for line in panel.lines for v in np.asarray(line.x)])
             axes.margins(x=0.03)
+        _label(grid, columns, x_label, y_label)
+        for axes, panel in zip(grid, panels):
+            if panel.y_label is not None:
+                axes.set_ylabel(panel.y_label)
+        if len(handles) > 1:
+            _legend(figure, handles)
+    return figure
+
+
+def interval_points(
+    panels: Sequence[LinePanel], *, x_label: str = "", y_label: str, columns: int = 3
+) -> "Figure":
+    """Estimates with their 95 % intervals by category, one point a curve side by side.
+
+    Args:
+        panels: `Line`s whose `x` are the categories' names, the same in each line of a panel.
+        x_label, y_label: with units.
+        columns: panels side by side.
+    """
+    with style():
+        most = max(len(line.x) for panel in panels for line in panel.lines)
+        size = (min(max(2.7, 0.75 * most + 0.6), 5.0), 2.5)
+        figure, grid = _grid(len(panels), columns, size, share_y=True)
+        hues = _hues([line for panel in panels for line in panel.lines])
+        handles: dict[str, Any] = {}
+        for axes, panel in zip(grid, panels):
+            axes.set_title(panel.title)
+            axes.grid(axis="y", color=GRID, linewidth=0.7)
+            axes.axhline(0.0, color=SOFT, linewidth=0.8, zorder=1.5)
+            for n, line in enumerate(panel.lines):
+                place = np.arange(len(line.x)) + 0.22 * (n - (len(panel.lines) - 1) / 2)
+                if line.low is not None and line.high is not None:
+                    bounds = np.asarray(line.low, float), np.asarray(line.high, float)
+                    axes.vlines(place, *bounds, color=hues[line.label], linewidth=1.6)
+                (handle,) = axes.plot(place, line.y, "o", color=hues[line.label], markersize=4.5)
+                handles.setdefault(line.label, handle)
+            names = panel.lines[0].x
+            axes.set_xticks(range(len(names)), [str(name) for name in names])
+            axes.set_xlim(-0.6, len(names) - 0.4)
+            axes.tick_params(axis="x", length=0)
         _label(grid, columns, x_label, y_label)
         for axes, panel in zip(grid, panels):
             if panel.y_label is not None:

@@ -30,7 +30,7 @@ from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
-Sample = Callable[[Array], Batch]  # a key to a batch
+Sample = Callable[[Array, Array], Batch]  # (the run's key, the number of the update) to a batch
 
 
 class Tracked(NamedTuple):
@@ -68,6 +68,14 @@ def step_key(key: Array, step: Array) -> Array:
     return jax.random.fold_in(key, step)
 
 
+def fresh(draw: Callable[[Array], Batch]) -> Sample:
+    """A `Sample` that draws every batch anew: `draw` is given another key at each update.
+
+    Over a corpus of given examples take `jaxfeat.data.order.epoch_rows` instead.
+    """
+    return lambda key, step: draw(step_key(key, step))
+
+
 def start_run(rule, params: Tree, watch: Watch | None = None, tally_of=None) -> Run:
     """A run before its first update (vmap over parameters for seeds).
 
@@ -99,7 +107,8 @@ def make_interval(
 
     Args:
         update: of `jaxfeat.train.step`.
-        sample: makes a batch from a key, on the device.
+        sample: makes the batch of an update on the device, from (the run's key, its number): a
+            run that goes on sees what it would have seen. `fresh` makes one out of random draws.
         steps: updates an interval; with a watch a multiple of its stride.
 
     Returns:
@@ -118,7 +127,7 @@ def make_interval(
             raise UserError("the run is tracked: give its watch to the interval")
 
         def one(state: TrainState) -> tuple[TrainState, Batch, Array]:
-            batch = sample(step_key(key, state.step))
+            batch = sample(key, state.step)
             new, loss = update(state, batch, learning_rate)
             return new, batch, loss
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.grads.track import advance, measure, node_resid, start_window
-from jaxfeat.train.loop import Sample, Tracked, Watch, start_tracking, step_key, take_in
+from jaxfeat.train.loop import Sample, Tracked, Watch, start_tracking, take_in
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Tree, UserError
 
@@ -69,11 +69,11 @@ def replay(
 
     @jax.jit
     def step(state: TrainState) -> tuple[TrainState, Array]:
-        return update(state, sample(step_key(key, state.step)), rate)
+        return update(state, sample(key, state.step), rate)
 
     @jax.jit
     def track(window, state: TrainState, opt_state: Tree):
-        batch = sample(step_key(key, state.step))
+        batch = sample(key, state.step)
         return advance(watch.tracker, window, state.params, opt_state, batch, rate)
 
     @jax.jit

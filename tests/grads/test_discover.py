@@ -14,7 +14,7 @@ from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.track import Tracker, node_resid
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.train.loop import Watch, make_interval, start_run
+from jaxfeat.train.loop import Watch, fresh, make_interval, start_run
 from jaxfeat.train.step import make_update
 from jaxfeat.types import UserError, make_batch
 
@@ -66,7 +66,7 @@ def ledger(seed=0, size=512):
     plan = make_plan([NODE], layers=2, length=LENGTH, chunks=1, at_once=9, examples=size)
     watch = Watch(Tracker(decoder, plan, RULE, ends="both"), held)
     interval = jax.jit(
-        make_interval(make_update(decoder, RULE), sample, STEPS, watch=watch),
+        make_interval(make_update(decoder, RULE), fresh(sample), STEPS, watch=watch),
         compiler_options=QUICK,
     )
     first = start_run(RULE, decoder.init(jax.random.key(seed)), watch)

@@ -12,7 +12,7 @@ from jaxfeat.grads.ledger import add_movement
 from jaxfeat.grads.moments import StepRule
 from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.track import Tracker, advance, measure, start_window
-from jaxfeat.train.loop import Watch, make_interval, start_run, step_key
+from jaxfeat.train.loop import Watch, fresh, make_interval, start_run
 from jaxfeat.train.step import make_update
 from jaxfeat.types import Batch
 
@@ -24,10 +24,10 @@ KEY = jax.random.key(3)
 HELD = tiny.batch_of(4, seed=8)
 PLAN = make_plan(NODES, layers=1, length=LENGTH, chunks=1, at_once=8)
 WATCH = Watch(Tracker(DECODER, PLAN, RULE), HELD)
-CALLS = []  # one entry a trace of `sample`
+CALLS = []  # one entry a trace of `draw`
 
 
-def sample(key):
+def draw(key):
     """A batch of random tokens, made on the device."""
     CALLS.append(key)
     token, target = jax.random.randint(key, (2, 4, LENGTH), 0, VOCAB)
@@ -36,10 +36,13 @@ def sample(key):
     return Batch(token, target, real, real, position)
 
 
+SAMPLE = fresh(draw)
+
+
 def plain_interval(watched=True, stride=1, steps=STEPS):
     """The function that `interval` compiles."""
     watch = WATCH._replace(stride=stride) if watched else None
-    return make_interval(UPDATE, sample, steps, watch=watch)
+    return make_interval(UPDATE, SAMPLE, steps, watch=watch)
 
 
 @functools.lru_cache
@@ -54,7 +57,7 @@ def windows():
     tracker = WATCH.tracker
 
     def track(window, state, new, key):
-        batch = sample(step_key(key, state.step))
+        batch = SAMPLE(key, state.step)
         return advance(tracker, window, state.params, new.opt_state, batch, jnp.float32(RATE))
 
     def close(sums, window, params):
@@ -68,7 +71,7 @@ def windows():
 def single():
     """One update, dispatched alone: `(state, key, rate) -> state, loss`."""
     return jax.jit(
-        lambda state, key, rate: UPDATE(state, sample(step_key(key, state.step)), rate),
+        lambda state, key, rate: UPDATE(state, SAMPLE(key, state.step), rate),
         compiler_options=QUICK,
     )
 

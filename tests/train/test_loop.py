@@ -131,7 +131,7 @@ def test_stride_that_does_not_divide(steps, stride):
     watch = small.WATCH._replace(stride=stride)
     words = f"does not divide the {steps} updates" if stride > 0 else "a whole number, 1 or more"
     with pytest.raises(UserError, match=f"stride: {stride} .*{words}"):
-        make_interval(small.UPDATE, small.sample, steps, watch=watch)
+        make_interval(small.UPDATE, small.SAMPLE, steps, watch=watch)
 
 
 def test_divergence_is_noticed(tmp_path):
@@ -159,7 +159,7 @@ def test_weights_one_and_zero():
     def program(route):
         watch = small.WATCH._replace(tracker=small.WATCH.tracker._replace(route=route))
         update = make_update(small.DECODER, small.RULE, route=route)
-        interval = make_interval(update, small.sample, 2, watch=watch)
+        interval = make_interval(update, small.SAMPLE, 2, watch=watch)
         return str(jax.make_jaxpr(interval)(small.start(), KEY, jnp.float32(RATE)))
 
     standard, cut = program(None), program(myopic())

@@ -29,7 +29,7 @@ def run(watch=WATCH, update=small.UPDATE, steps=2 * STEPS, **options):
     FITTED.clear()
     CALLS.clear()
     return replay(
-        update, small.sample, RULE, small.params(), KEY,
+        update, small.SAMPLE, RULE, small.params(), KEY,
         steps=steps, learning_rate=RATE, watch=watch, fit_probes=fit_probes, **options,
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_theta_is_the_update_alone(whole):
 
     @jax.jit
     def step(state):
-        batch = small.sample(jax.random.fold_in(KEY, state.step))
+        batch = small.SAMPLE(KEY, state.step)
         return small.UPDATE(state, batch, jnp.float32(RATE))[0]
 
     state = small.start().state
