@@ -32,7 +32,7 @@ class Config:
     """Updates."""
     learning_rate: float = 2e-3
     """Of Adam."""
-    seeds: int = 2
+    seeds: int = 4
     """Runs, each with its own initialisation and games."""
     seed: int = 0
     """What all randomness follows from."""
@@ -40,10 +40,12 @@ class Config:
     """Moves whose nodes are tracked, at every layer from 1."""
     tracked: int = 600
     """First updates of run 2 that are tracked."""
-    stride: int = 10
+    stride: int = 20
     """Updates between movements."""
     ends: str = "both"
     """Where movements are linearised: "start" of a stride or "both" ends."""
+    also_sgd: bool = True
+    """Track plain gradient steps on the same trajectory beside Adam's."""
     held: int = 512
     """Held-out games of the influence (at least 8 x width in earnest runs)."""
     probe_fit: int = 4096
@@ -52,7 +54,7 @@ class Config:
     """Held-out games that probes are scored on."""
     alpha: float = 1.0
     """Ridge penalty of the probes."""
-    chunks: int = 2
+    chunks: int = 5
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
     at_once: int = 1
     """Tracked rows batched into one product; only speed and memory depend on it."""
@@ -92,7 +94,7 @@ def tracking_plan(config: Config) -> tuple[Plan, int]:
     params = jax.eval_shape(make_gpt2(shape).init, jax.random.key(0))
     sizes = {
         "batch": c.batch, "held": c.held, "length": shape.length, "width": c.width,
-        "hidden": 4 * c.width,
+        "hidden": 4 * c.width, "also_sgd": c.also_sgd,
     }  # fmt: skip
     plan = fit_plan(plan, params, c.memory_gb * 1e9, **sizes)
     return plan, estimate_bytes(params, plan, **sizes)
@@ -111,6 +113,7 @@ def check(config: Config) -> None:
     good = np.isfinite(c.learning_rate) and c.learning_rate > 0
     need("learning-rate", bool(good), c.learning_rate, "a finite number above 0")
     need("alpha", bool(np.isfinite(c.alpha) and c.alpha >= 0), c.alpha, "0 or more")
+    need("steps", c.steps % c.stride == 0, c.steps, f"a multiple of --stride {c.stride}")
     fits = c.tracked <= c.steps and c.tracked % c.stride == 0
     need("tracked", fits, c.tracked, f"a multiple of --stride {c.stride} up to {c.steps}")
     need("ends", c.ends in ("start", "both"), c.ends, "start or both")

@@ -32,9 +32,9 @@ class Found(NamedTuple):
     config: Config
     arrays: dict[str, np.ndarray]
 
-    def influence(self, part: str) -> np.ndarray:
-        """Of a part, "combined", "fall" or "remainder"."""
-        get = lambda name: self.arrays[f"influence_{name}"]
+    def influence(self, part: str, steps: str = "influence") -> np.ndarray:
+        """Of a part, "combined", "fall" or "remainder"; of Adam's or of plain steps ("sgd")."""
+        get = lambda name: self.arrays[f"{steps}_{name}"]
         if part == "combined":
             return get("direct") + get("precached") + get("shared")
         if part == "fall":
@@ -104,18 +104,20 @@ def paired(one: Cells, other: Cells, n: np.ndarray, m: np.ndarray) -> Cells:
     return one._replace(values=one.values - other.values, weights=weights)
 
 
-def share(found: Found, part: str, kind: int) -> Cells:
+def share(found: Found, part: str, kind: int, steps: str = "influence") -> Cells:
     """A part over the type's R(theta_0), each node and square that has enough games counting 1."""
     c, scale = found.config, found.arrays["influence_scale"][..., kind]
     good = (found.arrays["counts"][..., kind] >= LEAST) & (scale > 0)
-    value = np.divide(found.influence(part)[..., kind], scale, out=np.zeros_like(scale), where=good)
+    value = np.divide(
+        found.influence(part, steps)[..., kind], scale, out=np.zeros_like(scale), where=good
+    )
     moves = np.array([i for _, i in nodes_of(c)])
     return Cells(value, good.astype(float), moves, central(c.size))
 
 
-def matched(found: Found, part: str) -> Cells:
+def matched(found: Found, part: str, steps: str = "influence") -> Cells:
     """Useful minus useless of the same square at the same move."""
-    useful, useless = (share(found, part, kind) for kind in (USEFUL, USELESS))
+    useful, useless = (share(found, part, kind, steps) for kind in (USEFUL, USELESS))
     n, m = (found.arrays["counts"][..., kind].astype(float) for kind in (USEFUL, USELESS))
     return paired(useful, useless, n, m)
 

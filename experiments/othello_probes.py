@@ -5,7 +5,8 @@ nearest to a probe's value. Everything is counted by the state of a square: empt
 theirs and useless or useful for the next token.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jaxfeat.data import othello
 from jaxfeat.features.probe import fit_probes
 from jaxfeat.linear import Ridge, predict
 from jaxfeat.nn.blocks import at_nodes, forward, residuals
+from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, make_batch
 
 STATES = ("empty", "useless mine", "useless theirs", "useful mine", "useful theirs")
@@ -44,34 +46,42 @@ def types_of(tokens: Array, size: int) -> Array:
     return othello.feature_types(othello.boards_of(tokens, size), size)
 
 
-def fit(config: Config, decoder, params: Tree, tokens: Array) -> Ridge:
-    """Probes of every square at every node."""
-    cells, on = _cells(config, tokens), _playing(tokens)
-    many = lambda x: jnp.tile(x, (config.layers + 1, *[1] * (x.ndim - 1)))
-    with jax.default_matmul_precision("highest"):
-        run = jax.jit(lambda x, y, m: fit_probes(x, many(y), many(m), alpha=config.alpha))
-        return run(_read(config, decoder, params, tokens), cells, on)
+class Probing(NamedTuple):
+    """`fit(params, tokens)`: probes of every square at every node; `score(params, probes, tokens)`.
 
-
-def score(config: Config, decoder, params: Tree, probes: Ridge, tokens: Array) -> dict[str, Any]:
-    """How well squares are decoded and moves are legal, on held-out games.
-
-    Returns:
-        Over `[N+1, T]` (layer, move): `right`, `count` `[.., squares, states]`; `board`, the share
-        of boards without a wrong square; `wrong`, `cases` `[.., RIGHT, states]`, wrong squares and
-        all of them where the next move is right. Over `[T]`: `top1`, `all`, the shares of games
-        where it is, and `mass`, the probability on legal moves.
+    `score` tells how well squares are decoded and moves are legal on held-out games. By layer and
+    move, `[N+1, T]`: `right`, `count` `[.., squares, states]`; `board`, the share of boards without
+    a wrong square; `wrong`, `cases` `[.., RIGHT, states]`, wrong squares and all of them where the
+    next move is right. By move, `[T]`: `top1`, `all`, the shares of games where it is, and `mass`,
+    the probability on legal moves.
     """
+
+    fit: Callable[[Tree, Array], Ridge]
+    score: Callable[[Tree, Ridge, Array], dict[str, np.ndarray]]
+
+
+def make_probing(config: Config, decoder: Decoder) -> Probing:
+    """The two functions, whose programs are compiled once."""
     c, depth = config, config.layers + 1
-    truth, on, states = _cells(c, tokens), _playing(tokens), _states(c, tokens)
-    legal = othello.legal_ids(othello.boards_of(tokens, c.size), c.size)[:, :-1]
+    nodes, tile = all_nodes(c), lambda x: jnp.tile(x, (depth, *[1] * (x.ndim - 1)))
+    run = jax.jit(lambda p, b: at_nodes(residuals(decoder, p, b)[0], nodes))
     logits = jax.jit(lambda p, b: forward(decoder, p, b).logits)
-    out = _in_parts(lambda t: logits(params, to_batch(t)), tokens, axis=0)
+
+    def read(params: Tree, tokens: Array) -> Array:
+        return _in_parts(lambda t: run(params, to_batch(t)), tokens, axis=1)
 
     @jax.jit
-    def judge(
-        resid: Array, out: Array, truth: Array, on: Array, states: Array, legal: Array
-    ) -> dict[str, Array]:
+    def solve(resid: Array, tokens: Array) -> Ridge:
+        return fit_probes(resid, tile(_cells(c, tokens)), tile(_playing(tokens)), alpha=c.alpha)
+
+    def fit(params: Tree, tokens: Array) -> Ridge:
+        with jax.default_matmul_precision("highest"):
+            return solve(read(params, tokens), tokens)
+
+    @jax.jit
+    def judge(probes: Ridge, resid: Array, out: Array, tokens: Array) -> dict[str, Array]:
+        truth, on, states = _cells(c, tokens), _playing(tokens), _states(c, tokens)
+        legal = othello.legal_ids(othello.boards_of(tokens, c.size), c.size)[:, :-1]
         decoded = _decode(predict(probes, resid)).reshape(depth, *truth.shape)
         found = jax.vmap(lambda x: _count(x, truth, on, states))(decoded)
         best = jnp.take_along_axis(legal, out.argmax(axis=-1)[..., None], axis=-1)[..., 0]
@@ -90,8 +100,11 @@ def score(config: Config, decoder, params: Tree, probes: Ridge, tokens: Array) -
             "mass": share(mass),
         }
 
-    resid = _read(c, decoder, params, tokens)
-    return jax.tree.map(np.asarray, judge(resid, out, truth, on, states, legal))
+    def score(params: Tree, probes: Ridge, tokens: Array) -> dict[str, np.ndarray]:
+        out = _in_parts(lambda t: logits(params, to_batch(t)), tokens, axis=0)
+        return jax.tree.map(np.asarray, judge(probes, read(params, tokens), out, tokens))
+
+    return Probing(fit, score)
 
 
 def majority(config: Config, fitted: Array, tokens: Array) -> dict[str, np.ndarray]:
@@ -99,11 +112,15 @@ def majority(config: Config, fitted: Array, tokens: Array) -> dict[str, np.ndarr
     class at each move of the fitted games.
     """
     classes = jnp.array([-1, 0, 1])
-    known, on = _cells(config, fitted), _playing(fitted)
-    counts = ((known[..., None] == classes) & on[..., None, None]).sum(axis=1)
-    guess = jnp.broadcast_to(classes[counts.argmax(axis=-1)][:, None], _cells(config, tokens).shape)
-    found = _count(guess, _cells(config, tokens), _playing(tokens), _states(config, tokens))
-    return jax.tree.map(np.asarray, found)
+
+    @jax.jit
+    def count(fitted: Array, tokens: Array) -> dict[str, Array]:
+        known, on, truth = _cells(config, fitted), _playing(fitted), _cells(config, tokens)
+        counts = ((known[..., None] == classes) & on[..., None, None]).sum(axis=1)
+        guess = jnp.broadcast_to(classes[counts.argmax(axis=-1)][:, None], truth.shape)
+        return _count(guess, truth, _playing(tokens), _states(config, tokens))
+
+    return jax.tree.map(np.asarray, count(fitted, tokens))
 
 
 def _count(decoded: Array, truth: Array, on: Array, states: Array) -> dict[str, Array]:
@@ -138,12 +155,6 @@ def _states(config: Config, tokens: Array) -> Array:
     theirs = _cells(config, tokens) == -1
     state = jnp.where(types == 0, 0, 2 * types - 1 + theirs)
     return jax.nn.one_hot(state, len(STATES)) * _playing(tokens)[..., None, None]
-
-
-def _read(config: Config, decoder, params: Tree, tokens: Array) -> Array:
-    """Residuals at all nodes, `[nodes, G, D]`."""
-    run = jax.jit(lambda p, b: at_nodes(residuals(decoder, p, b)[0], all_nodes(config)))
-    return _in_parts(lambda t: run(params, to_batch(t)), tokens, axis=1)
 
 
 def _in_parts(fn, tokens: Array, axis: int) -> Array:

@@ -28,7 +28,7 @@ from experiments.othello_numbers import (
 from experiments.othello_probes import RIGHT, STATES
 from experiments.toy_numbers import band, told_interval
 from jaxfeat.grads.discover import discover, readouts
-from jaxfeat.grads.ledger import load_ledger
+from jaxfeat.grads.ledger import cancellation, load_ledger
 from jaxfeat.io.parquet import write_table
 from jaxfeat.report import figures, page, tables
 from jaxfeat.report.claims import decide
@@ -86,8 +86,8 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
         workdir, title="Othello: which part of the gradient builds useless squares?",
         summary=_summary(found, claims), claims=claims, figures=pictures,
         tables=[
-            _influence_table(found), _score_table(found), _gap_table(found),
-            _fragile_table(found), _directions(found, workdir),
+            *_influence_tables(found), _size_table(config, workdir), _score_table(found),
+            _gap_table(found), _fragile_table(found), _directions(found, workdir),
         ],
         config=config, numbers=told,
     )  # fmt: skip
@@ -115,23 +115,46 @@ def _told(t: Interval) -> str:
     return tables.format_interval(t.mean, t.low, t.high)
 
 
-def _intervals(found: Found, part: str) -> tuple[Interval, Interval, Interval, Interval]:
+def _intervals(
+    found: Found, part: str, steps: str = "influence"
+) -> tuple[Interval, Interval, Interval, Interval]:
     """Useful, useless, their difference, and that at the same square and move."""
-    useful, useless = (share(found, part, kind) for _, kind in KINDS)
+    useful, useless = (share(found, part, kind, steps) for _, kind in KINDS)
     told = lambda *cells: nested(found.config, *cells)
-    return told(useful), told(useless), told(useful, useless), told(matched(found, part))
+    return told(useful), told(useless), told(useful, useless), told(matched(found, part, steps))
 
 
-def _influence_table(found: Found) -> tables.Table:
-    """Every part by type, unmatched and matched."""
-    rows = [
-        (part, *(_told(t) for t in _intervals(found, part)))
-        for part in (*PARTS, "remainder", "fall")
-    ]
+def _influence_tables(found: Found) -> list[tables.Table]:
+    """Every part by type, unmatched and matched: Adam's steps, and plain ones where tracked."""
     columns = ("part", "useful", "useless", "useful minus useless", "same square and move")
     within = "" if found.config.seeds > 1 else ", within run"
-    title = f"Influence over R(theta_0) (95 % bootstrap intervals{within})"
-    return tables.Table(title, columns, rows)
+    asked: list[tuple[str, str, tuple[str, ...]]] = [
+        ("influence", "Influence", (*PARTS, "remainder", "fall"))
+    ]
+    if found.config.also_sgd:
+        asked.append(("sgd", "Influence of plain gradient steps on the same trajectory", PARTS))
+    return [
+        tables.Table(
+            f"{title} over R(theta_0) (95 % bootstrap intervals{within})",
+            columns,
+            [(part, *(_told(t) for t in _intervals(found, part, steps))) for part in parts],
+        )
+        for steps, title, parts in asked
+    ]
+
+
+def _size_table(config: Config, workdir: Path) -> tables.Table:
+    """How large the component steps are against the real step, by layer."""
+    nodes = np.array(nodes_of(config))
+    ledgers = (load_ledger(workdir / "ledger" / f"{s}.npz") for s in range(config.seeds))
+    sizes = np.stack([cancellation(ledger) for ledger in ledgers])
+    rows = []
+    for k in range(1, config.layers + 1):
+        mean = sizes[:, nodes[:, 0] == k].mean(axis=(0, 1))
+        flag = "above 10: components cancel" if mean.max() > 10 else ""
+        rows.append((k, *map(float, mean), flag))
+    title = "Size of Adam's component steps over the real step, mean over nodes and seeds"
+    return tables.Table(title, ("layer", *PARTS[:3], "flag"), rows)
 
 
 def _score_table(found: Found) -> tables.Table:
@@ -344,8 +367,10 @@ def _write_tables(found: Found, workdir: Path) -> None:
         "games": found.arrays["counts"].ravel(),
     }  # fmt: skip
     columns |= {p: found.influence(p).ravel() for p in (*PARTS, "remainder", "fall")}
+    if c.also_sgd:
+        columns |= {f"{p}, plain steps": found.influence(p, "sgd").ravel() for p in PARTS}
     columns["scale"] = found.arrays["influence_scale"].ravel()
-    units = {str(p): "feature squared" for p in (*PARTS, "remainder", "fall", "scale")}
+    units = {str(name): "feature squared" for name in list(columns)[6:]}
     write_table(workdir / "tables" / "influence.parquet", columns, units)
     right = found.arrays["trained_right"]
     s, layer, move, square, k = (x.ravel() for x in np.indices(right.shape))

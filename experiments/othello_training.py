@@ -5,7 +5,6 @@ updates: influence on the probes of the squares, by the square's type in each ga
 leaves: `seeds/SEED.npz` (numbers), `ledger/SEED.npz`, `checkpoints/SEED` (its last parameters).
 """
 
-import functools
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.othello_config import Config, central, nodes_of, shape_of, tracking_plan
-from experiments.othello_probes import at, fit, majority, score, to_batch, types_of
+from experiments.othello_probes import Probing, at, majority, make_probing, to_batch, types_of
 from jaxfeat.data import othello, othello_games
 from jaxfeat.data.order import epoch_rows
 from jaxfeat.features.probe import features_at
@@ -25,11 +24,12 @@ from jaxfeat.grads.track import Tracker, node_resid
 from jaxfeat.io.arrays import save_arrays
 from jaxfeat.linear import Ridge
 from jaxfeat.models.gpt2 import make_gpt2
+from jaxfeat.nn.decoder import Decoder
 from jaxfeat.run import folder
 from jaxfeat.run.progress import Progress
 from jaxfeat.train.checkpoint import save_checkpoint
 from jaxfeat.train.loop import Watch, fresh
-from jaxfeat.train.replay import replay
+from jaxfeat.train.replay import Programs, replay, replay_programs
 from jaxfeat.train.step import make_update
 from jaxfeat.types import Array, Tree, UserError
 
@@ -106,63 +106,100 @@ def report_overlap(config: Config, sides: Sides | None) -> int:
     return shared
 
 
-def run_seed(config: Config, s: int, sides: Sides | None, workdir: Path, shown: Progress) -> None:
-    """Train twice, probe, account; write what the seed leaves."""
+def tick_every(config: Config) -> int:
+    """Updates between two reports of progress: whole strides, about a twentieth of a run."""
+    return config.stride * -(-config.steps // (20 * config.stride))
+
+
+def ticks(config: Config) -> int:
+    """Reports of progress a seed: those of both its runs."""
+    return 2 * (config.steps // tick_every(config))
+
+
+class Setup(NamedTuple):
+    """What all seeds share: data, probing and the compiled programs of a replay.
+
+    fitted, test `[games, moves + 1]`: what probes are fitted and scored on. types
+    `[n, E, squares]`: of the central squares in the watch's games at the nodes, `KINDS` where a
+    game is over.
+    """
+
+    decoder: Decoder
+    fitted: Array
+    test: Array
+    types: Array
+    probing: Probing
+    programs: Programs
+
+
+def set_up(config: Config, sides: Sides | None) -> Setup:
+    """Games, programs; the memory that tracking is estimated to take is printed."""
     c, decoder, rule = config, make_gpt2(shape_of(config)), StepRule()
-    base = jax.random.fold_in(jax.random.key(c.seed), s)
-    key = lambda purpose: jax.random.fold_in(base, purpose)
-    games = functools.partial(draw, c, sides)
-    params = decoder.init(key(INIT))
-    held = games(shared_key(c, HELD), c.held, "held_out")
-    fitted = games(shared_key(c, FIT), c.probe_fit, "train")
-    test = games(shared_key(c, TEST), c.probe_test, "held_out")
-    nodes, squares = nodes_of(c), jnp.array(central(c.size))
+    games = lambda purpose, count, split: draw(c, sides, shared_key(c, purpose), count, split)
     plan, need = tracking_plan(c)
-    print(f"seed {s}: tracking {len(nodes)} nodes, about {need / 1e9:.2g} GB", flush=True)
-    tracker = Tracker(decoder, plan, rule, ends=c.ends)
-    batch = to_batch(held)
-    watch = Watch(tracker, batch, c.stride)
-    types = features_at(types_of(held, c.size)[:, :-1], nodes)[..., squares]
-    # where a game is over nothing has a type
+    print(f"tracking {len(plan.nodes)} nodes, about {need / 1e9:.2g} GB", flush=True)
+    held = games(HELD, c.held, "held_out")
+    batch, nodes = to_batch(held), nodes_of(c)
+    types = features_at(types_of(held, c.size)[:, :-1], nodes)[..., jnp.array(central(c.size))]
     types = jnp.where(features_at(batch.mask, nodes)[..., None], types, KINDS)
+    watch = Watch(Tracker(decoder, plan, rule, ends=c.ends, also_sgd=c.also_sgd), batch, c.stride)
+    programs = replay_programs(make_update(decoder, rule), make_sample(c, sides), watch)
+    fitted = games(FIT, c.probe_fit, "train")
+    test = games(TEST, c.probe_test, "held_out")
+    return Setup(decoder, fitted, test, types, make_probing(c, decoder), programs)
+
+
+def run_seed(config: Config, s: int, setup: Setup, workdir: Path, shown: Progress) -> None:
+    """Train twice, probe, account; write what the seed leaves."""
+    c, watch, every = config, setup.programs.watch, tick_every(config)
+    base = jax.random.fold_in(jax.random.key(c.seed), s)
+    params = setup.decoder.init(jax.random.fold_in(base, INIT))
+    nodes, squares = nodes_of(c), jnp.array(central(c.size))
 
     def probes_of(params: Tree) -> Ridge:
-        return fit(c, decoder, params, fitted)
+        return setup.probing.fit(params, setup.fitted)
 
     def tally_of(probes: Ridge, first: Array):
-        return open_tally(first, at(probes, nodes, c).coef[:, squares], types, KINDS)
+        return open_tally(first, at(probes, nodes, c).coef[:, squares], setup.types, KINDS)
 
-    def on_step(run: int, step: int, loss: Array) -> None:
-        # twenty ticks a run, whatever the number of updates
-        if 20 * step // c.steps > 20 * (step - 1) // c.steps:
-            shown.tick(loss, tokens=c.batch * othello.moves_in(c.size) * c.steps // 20)
+    def on_block(run: int, done: int, losses: Array) -> None:
+        if done % every:
+            return
+        shown.tick(losses[-1], tokens=c.batch * shape_of(c).length * every)
+        if run == 1:
+            told = {"seed": s, "step": done, "loss": float(losses.mean())}
+            folder.append_metrics(workdir, told)
 
     shown.begin(f"seed {s}")
     found = replay(
-        make_update(decoder, rule), make_sample(c, sides), rule, params, key(DATA), steps=c.steps,
-        learning_rate=c.learning_rate, watch=watch, fit_probes=probes_of, tally_of=tally_of,
-        spans=((0, c.tracked),), on_step=on_step,
+        setup.programs, watch.tracker.rule, params, jax.random.fold_in(base, DATA), steps=c.steps,
+        learning_rate=c.learning_rate, fit_probes=probes_of, tally_of=tally_of,
+        spans=((0, c.tracked),), on_block=on_block,
     )  # fmt: skip
     tracked = found.tracked
-    goal = node_resid(tracker, found.params, batch)
+    goal = node_resid(watch.tracker, found.params, watch.held)
     assert tracked.tally is not None  # opened by tally_of
-    told = tally_influence(tracked.tally, goal, found.stop)
-    results = {f"influence_{name}": np.asarray(value) for name, value in told._asdict().items()}
-    results["counts"] = np.stack([np.asarray(types == k).sum(axis=1) for k in range(KINDS)], -1)
+    results = {}
+    for name, tally in {"influence": tracked.tally, **tracked.also_tally}.items():
+        told = tally_influence(tally, goal, found.stop)._asdict()
+        results |= {f"{name}_{key}": np.asarray(value) for key, value in told.items()}
+    kinds = [np.asarray(setup.types == k).sum(axis=1) for k in range(KINDS)]
+    results["counts"] = np.stack(kinds, -1)
     for name, model, probes in (
         ("trained", found.params, found.probes), ("untrained", params, probes_of(params)),
     ):  # fmt: skip
-        scores = score(c, decoder, model, probes, test)
+        scores = setup.probing.score(model, probes, setup.test)
         results |= {f"{name}_{key}": value for key, value in scores.items()}
-    results |= {f"majority_{key}": value for key, value in majority(c, fitted, test).items()}
+    guessed = majority(c, setup.fitted, setup.test)
+    results |= {f"majority_{key}": value for key, value in guessed.items()}
     results["trained_w"] = np.asarray(at(found.probes, nodes, c).coef[:, squares])
     results["losses"], results["covered"] = found.losses, np.array(found.covered)
-    mask = np.asarray(batch.mask)[:, [i for _, i in nodes]].T
+    mask = np.asarray(watch.held.mask)[:, [i for _, i in nodes]].T
     sums = tracked.sums._asdict()
     empty = {name: np.zeros_like(np.asarray(x)) for name, x in sums.items()}
     copies = [empty | {"resid": sums["first"]}, sums | {"resid": found.stop}]
     save_ledger(make_ledger(nodes, (0, c.tracked), mask, copies), workdir / "ledger" / f"{s}.npz")
     save_checkpoint(workdir / "checkpoints" / str(s), c.steps, found.params)
-    last = {"seed": s, "step": c.steps, "loss": float(found.losses[-1])}
-    folder.append_metrics(workdir, last | {"legal_top1": float(results["trained_top1"].mean())})
+    last = {"seed": s, "step": c.steps, "legal_top1": float(results["trained_top1"].mean())}
+    folder.append_metrics(workdir, last)
     save_arrays(workdir / "seeds" / f"{s}.npz", results)

@@ -199,7 +199,7 @@ def tracking_plan(config: Config, name: str):
     params = jax.eval_shape(lambda k: init_params(decoder, variant, k), jax.random.key(0))
     sizes = {
         "batch": c.batch, "held": c.held, "length": length, "width": c.width,
-        "hidden": 4 * c.width,
+        "hidden": 4 * c.width, "also_sgd": c.also_sgd,
     }  # fmt: skip
     groups = c.seeds_at_once or c.seeds
     plan = fit_plan(plan, params, c.memory_gb * 1e9 / groups, **sizes)

@@ -6,7 +6,15 @@ import pytest
 
 from experiments.othello import PRESETS
 from experiments.othello_config import shape_of
-from experiments.othello_probes import RIGHT, STATES, all_nodes, at, fit, majority, score, to_batch
+from experiments.othello_probes import (
+    RIGHT,
+    STATES,
+    all_nodes,
+    at,
+    majority,
+    make_probing,
+    to_batch,
+)
 from jaxfeat.data import othello
 from jaxfeat.linear import predict
 from jaxfeat.models.gpt2 import make_gpt2
@@ -26,8 +34,9 @@ def judged():
         othello.sample_games(jax.random.key(n), count, 4, length)
         for n, count in ((1, 64), (2, GAMES))
     )
-    probes = fit(CONFIG, decoder, params, fitted)
-    told = score(CONFIG, decoder, params, probes, games)
+    probing = make_probing(CONFIG, decoder)
+    probes = probing.fit(params, fitted)
+    told = probing.score(params, probes, games)
     boards = othello.boards_of(games, 4)
     read = jax.jit(lambda x: (residuals(decoder, params, x)[0], forward(decoder, params, x).logits))
     resid, logits = read(to_batch(games))

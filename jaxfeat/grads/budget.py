@@ -1,5 +1,7 @@
 """Does tracking fit into memory, and how many rows can be batched in it?"""
 
+from typing import Any
+
 import jax
 
 from jaxfeat import tree
@@ -12,7 +14,15 @@ FLOWS = 3  # arrays [R, B, T, D] alive at once: cotangents, what flows, what is 
 
 
 def estimate_bytes(
-    params: Tree, plan: Plan, *, batch: int, held: int, length: int, width: int, hidden: int
+    params: Tree,
+    plan: Plan,
+    *,
+    batch: int,
+    held: int,
+    length: int,
+    width: int,
+    hidden: int,
+    also_sgd: bool = False,
 ) -> int:
     """Bytes that a tracked update takes beyond a plain one, to within a factor of two.
 
@@ -22,7 +32,7 @@ def estimate_bytes(
 
     Args:
         params: arrays or shapes. batch, held: sequences of an update and of E.
-        length, width, hidden: T, D, F.
+        length, width, hidden: T, D, F. also_sgd: as of the tracker.
     """
     size = max(x.dtype.itemsize for x in jax.tree.leaves(params))
     parts = tree.bytes_of(jax.eval_shape(lambda p: zero_parts(p, plan), params))
@@ -32,10 +42,11 @@ def estimate_bytes(
     flows = FLOWS * columns * examples * width * size
     inside = min(plan.at_once, rows) * examples * length * (8 * width + 4 * hidden) * size
     sums = nodes * size * (9 * held * width + 15 * width**2)
-    return 2 * parts + flows + inside + sums
+    held_parts = 4 if also_sgd else 2  # moments and steps; gradients and their sums
+    return held_parts * parts + flows + inside + (2 if also_sgd else 1) * sums
 
 
-def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: int) -> Plan:
+def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: Any) -> Plan:
     """The plan with `at_once`, then `examples` halved until the memory holds what is tracked.
 
     Args:

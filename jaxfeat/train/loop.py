@@ -36,13 +36,15 @@ Sample = Callable[[Array, Array], Batch]  # (the run's key, the number of the up
 class Tracked(NamedTuple):
     """What tracking carries along: component moments, ledger sums, tallies (or None).
 
-    `also`: ledgers of what is measured beside on the same trajectory (`Tracker.also`), by name.
+    `also`: ledgers of what is measured beside on the same trajectory (`Tracker.also`), by name;
+    `also_tally`: its tallies, where there is one.
     """
 
     moments: Moments
     sums: LedgerSums
     tally: Tally | None = None
     also: dict[str, LedgerSums] = {}  # noqa: RUF012 (no one writes into it)
+    also_tally: dict[str, Tally] = {}  # noqa: RUF012
 
 
 class Run(NamedTuple):
@@ -93,7 +95,8 @@ def start_tracking(params: Tree, watch: Watch, tally_of=None) -> Tracked:
     moments = start_window(watch.tracker, params).moments
     also = {name: open_ledger(first) for name in watch.tracker.also}
     tally = None if tally_of is None else tally_of(first)
-    return Tracked(moments, open_ledger(first, watch.tracker.parts), tally, also)
+    also_tally = {} if tally is None else {name: tally for name in also}  # noqa: C420 (its type)
+    return Tracked(moments, open_ledger(first, watch.tracker.parts), tally, also, also_tally)
 
 
 def make_interval(
@@ -192,11 +195,10 @@ def take_in(tracked: Tracked, moments: Moments, movement: Movement, watch: Watch
     positions = jnp.array([i for _, i in watch.tracker.plan.nodes])
     mask = watch.held.mask[:, positions].T
     tally = None if tracked.tally is None else add_to_tally(tracked.tally, movement)
-    also = {
-        name: add_movement(sums, movement._replace(along=movement.also[name]), mask)
-        for name, sums in tracked.also.items()
-    }
-    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, also)
+    beside = {name: movement._replace(along=along) for name, along in movement.also.items()}
+    also = {name: add_movement(sums, beside[name], mask) for name, sums in tracked.also.items()}
+    also_tally = {name: add_to_tally(t, beside[name]) for name, t in tracked.also_tally.items()}
+    return Tracked(moments, add_movement(tracked.sums, movement, mask), tally, also, also_tally)
 
 
 def finish_ledger(watch: Watch, runs: Sequence[Run], also: str | None = None) -> Ledger:

@@ -12,6 +12,7 @@ from jaxfeat.report.figures import (
     LinePanel,
     MapPanel,
     heat_maps,
+    interval_points,
     line_panels,
     numbers_of,
     save_figure,
@@ -48,6 +49,32 @@ def test_lines_keep_fixed_colours_bands_and_one_legend():
     assert [text.get_text() for text in legend.get_texts()] == ["direct", "mine"]
     assert first.get_legend() is None
     assert first.get_ylabel() == "loss (nats)" and second.get_ylabel() == ""
+
+
+def test_points_with_intervals():
+    """One point a line and category, side by side, each with its interval; a line at 0."""
+    names = ("direct", "shared")
+    lines = [
+        Line("useful", names, [1.0, -1.0], [0.5, -2.0], [1.5, 0.0]),
+        Line("useless", names, [0.2, 0.1]),
+    ]
+    panels = [LinePanel("by type", lines), LinePanel("alone", lines[:1])]
+    figure = interval_points(panels, y_label="share")
+    first, second = figure.axes
+    (bounds,) = first.collections
+    np.testing.assert_allclose(
+        [segment[:, 1] for segment in bounds.get_segments()], [[0.5, 1.5], [-2.0, 0.0]]
+    )
+    zero, useful, useless = first.lines
+    assert set(zero.get_ydata()) == {0}
+    np.testing.assert_allclose(useful.get_ydata(), [1.0, -1.0])
+    assert (useless.get_xdata() > useful.get_xdata()).all()
+    np.testing.assert_allclose(second.lines[1].get_xdata(), [0, 1])
+    assert [t.get_text() for t in first.get_xticklabels()] == list(names)
+    assert first.get_ylim() == second.get_ylim() and first.get_ylabel() == "share"
+    table = numbers_of(panels)
+    assert table["x"].tolist() == ["direct", "shared"] * 3
+    np.testing.assert_allclose(table["low"], [0.5, -2.0, np.nan, np.nan, 0.5, -2.0])
 
 
 def test_maps_share_one_symmetric_scale():

@@ -13,7 +13,7 @@ from jaxfeat import tree
 from jaxfeat.grads.ledger import open_ledger
 from jaxfeat.grads.tally import open_tally
 from jaxfeat.grads.track import node_resid
-from jaxfeat.train.replay import replay
+from jaxfeat.train.replay import replay, replay_programs
 from jaxfeat.types import UserError
 
 FITTED = []
@@ -28,9 +28,10 @@ def fit_probes(params):
 def run(watch=WATCH, update=small.UPDATE, steps=2 * STEPS, **options):
     FITTED.clear()
     CALLS.clear()
+    programs = replay_programs(update, small.SAMPLE, watch)
     return replay(
-        update, small.SAMPLE, RULE, small.params(), KEY,
-        steps=steps, learning_rate=RATE, watch=watch, fit_probes=fit_probes, **options,
+        programs, RULE, small.params(), KEY,
+        steps=steps, learning_rate=RATE, fit_probes=fit_probes, **options,
     )  # fmt: skip
 
 
@@ -54,6 +55,16 @@ def test_equals_the_scanned_run(whole):
     same(found.probes["w"], jnp.ones((2, 3, 8)))
     moved = jnp.einsum("nfd,nced->ncef", found.probes["w"], found.tracked.sums.moved)
     np.testing.assert_allclose(found.tracked.tally.moved, moved, rtol=1e-3, atol=1e-4)
+
+
+def test_plain_steps_beside():
+    """What is measured beside Adam's steps has a ledger and, with given features, a tally."""
+    watch = WATCH._replace(stride=4, tracker=WATCH.tracker._replace(also_sgd=True))
+    found = run(watch, tally_of=lambda probes, resid: open_tally(resid, probes["w"]))
+    tally, sums = found.tracked.also_tally["sgd"], found.tracked.also["sgd"]
+    moved = jnp.einsum("nfd,nced->ncef", tally.w, sums.moved)
+    np.testing.assert_allclose(tally.moved, moved, rtol=1e-3, atol=1e-6)
+    assert np.abs(moved).max() > 0 and not np.allclose(moved, found.tracked.tally.moved)
 
 
 def test_theta_is_the_update_alone(whole):
@@ -133,8 +144,9 @@ def test_another_second_run_is_refused():
         (((2, 2),), 1, r"span 2..2: spans must"),
         (((4, 6), (0, 2)), 1, r"span 0..2: spans must"),
         (((0, 4), (3, 6)), 1, r"span 3..6: spans must"),
-        (((0, 3),), 2, r"span 0..3: its length is no multiple of the stride 2"),
-        (None, 3, r"span 0..8: its length is no multiple of the stride 3"),
+        (((0, 3),), 2, r"span 0..3: both ends must be multiples of the stride 2"),
+        (((1, 3),), 2, r"span 1..3: both ends must be multiples of the stride 2"),
+        (None, 3, r"steps: 8 given, a multiple of the stride 3 needed"),
     ],
 )
 def test_bad_spans(spans, stride, words):
