@@ -12,6 +12,8 @@ import numpy as np
 
 from jaxfeat.types import UserError
 
+AT_ONCE = 2_000_000  # values that nested resamples are made of at a time
+
 
 class Interval(NamedTuple):
     """An estimate with its interval; bounds or p that the data cannot give are NaN."""
@@ -151,20 +153,21 @@ def nested_interval(
     sums = np.concatenate([_weighted(*side) for side in sides], axis=-1)
     rng = np.random.default_rng(seed)
 
-    def drawn(sums: np.ndarray) -> np.ndarray:
-        """Weighted sums and weights of one resample."""
-        if sums.ndim == 1:
-            return sums
-        picks = rng.integers(len(sums), size=len(sums))
-        if sums.ndim == 2:
-            return sums[picks].sum(axis=0)
-        return np.sum([drawn(sums[i]) for i in picks], axis=0)
+    units = sums.shape[:-1]
+
+    def drawn(count: int) -> np.ndarray:
+        """Weighted sums and weights of some resamples, `[count, ..]`."""
+        shapes = [(count, *units[: n + 1]) for n in range(len(units))]
+        picks = [rng.integers(shape[-1], size=shape) for shape in shapes]
+        picks = [p.reshape(*p.shape, *[1] * (len(units) - n - 1)) for n, p in enumerate(picks)]
+        return sums[tuple(picks)].sum(axis=tuple(range(1, len(units) + 1)))
 
     def statistic(sums: np.ndarray) -> np.ndarray:
         means = sums[..., ::2] / sums[..., 1::2]
         return means[..., 0] - (means[..., 1] if minus is not None else 0)
 
-    found = np.stack([drawn(sums) for _ in range(draws)])
+    some = max(1, AT_ONCE // math.prod(units))
+    found = np.concatenate([drawn(min(some, draws - n)) for n in range(0, draws, some)])
     means = statistic(found[(found[:, 1::2] > 0).all(axis=1)])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     side = min((means <= 0).mean(), (means >= 0).mean())

@@ -101,11 +101,7 @@ def line_panels(
                 _whole_ticks(axes, [v for line in panel.lines for v in np.asarray(line.x)])
             axes.margins(x=0.03)
         _label(grid, columns, x_label, y_label)
-        for axes, panel in zip(grid, panels):
-            if panel.y_label is not None:
-                axes.set_ylabel(panel.y_label)
-        if len(handles) > 1:
-            _legend(figure, handles)
+        _finish(figure, grid, panels, handles)
     return figure
 
 
@@ -141,11 +137,7 @@ def interval_points(
             axes.set_xlim(-0.6, len(names) - 0.4)
             axes.tick_params(axis="x", length=0)
         _label(grid, columns, x_label, y_label)
-        for axes, panel in zip(grid, panels):
-            if panel.y_label is not None:
-                axes.set_ylabel(panel.y_label)
-        if len(handles) > 1:
-            _legend(figure, handles)
+        _finish(figure, grid, panels, handles)
     return figure
 
 
@@ -383,6 +375,20 @@ def _legend(figure: "Figure", handles: Mapping[str, Any]) -> None:
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=across, handlelength=1.6
     )
+
+
+def _finish(
+    figure: "Figure",
+    grid: "Sequence[Axes]",
+    panels: Sequence[LinePanel],
+    handles: Mapping[str, Any],
+) -> None:
+    """The y labels of panels that show another quantity, and a legend if it tells anything."""
+    for axes, panel in zip(grid, panels):
+        if panel.y_label is not None:
+            axes.set_ylabel(panel.y_label)
+    if len(handles) > 1:
+        _legend(figure, handles)
 
 
 def _ticks(names: Sequence[Any] | None, count: int, most: int) -> tuple[list[int], list[str]]:
