@@ -28,7 +28,7 @@ class Config:
     """Blocks N."""
     batch: int = 128
     """Games an update."""
-    steps: int = 1800
+    steps: int = 1500
     """Updates."""
     learning_rate: float = 2e-3
     """Of Adam."""
@@ -36,11 +36,11 @@ class Config:
     """Runs, each with its own initialisation and games."""
     seed: int = 0
     """What all randomness follows from."""
-    positions: tuple[int, ...] = (6, 12, 18, 24, 30)
+    positions: tuple[int, ...] = (8, 16, 24)
     """Moves whose nodes are tracked, at every layer from 1."""
-    tracked: int = 600
+    tracked: int = 1500
     """First updates of run 2 that are tracked."""
-    stride: int = 20
+    stride: int = 50
     """Updates between movements."""
     ends: str = "both"
     """Where movements are linearised: "start" of a stride or "both" ends."""
@@ -54,7 +54,7 @@ class Config:
     """Held-out games that probes are scored on."""
     alpha: float = 1.0
     """Ridge penalty of the probes."""
-    chunks: int = 5
+    chunks: int = 3
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
     at_once: int = 1
     """Tracked rows batched into one product; only speed and memory depend on it."""
