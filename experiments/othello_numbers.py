@@ -1,13 +1,14 @@
 """What built useful and useless squares, and how are they read, in numbers with intervals?"""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.othello_config import Config, central, nodes_of, shape_of
-from experiments.othello_probes import STATES
+from experiments.othello_probes import STATES, VALUE
 from jaxfeat import stats
 from jaxfeat.data import othello, othello_games
 from jaxfeat.io.arrays import load_arrays
@@ -137,9 +138,46 @@ def accuracy(found: Found, model: str, states: list[int], layer: int, moves: ran
     return Cells(value, count, np.array(moves), list(range(found.config.size**2)))
 
 
-def gap(found: Found, model: str, layer: int, moves: range, *, same_place: bool = False):
-    """Useful minus useless squares' accuracy; at `same_place` of the same square and move."""
-    useful, useless = (accuracy(found, model, of, layer, moves) for of in (OF_USEFUL, OF_USELESS))
+def correlation(found: Found, model: str, states: list[int], layer: int, moves: range) -> Cells:
+    """Pearson r of the value probes within some states, each place counting by its games.
+
+    The value is constant within a state, so that r follows from each state's sums. Places where
+    one value alone occurs, or that have fewer than `LEAST` games, are left out.
+    """
+    at = lambda name: found.arrays[f"{model}_{name}"][:, layer, list(moves)][..., states]
+    n, first, second = (at(name).astype(float) for name in ("count", "value", "square"))
+    truth, total = VALUE[states], n.sum(-1)
+    mean = lambda x: x.sum(-1) / np.maximum(total, 1)
+    center, level = mean(first), mean(n * truth)
+    spread = (mean(second) - center**2) * (mean(n * truth**2) - level**2)
+    good = (total >= LEAST) & (spread > 1e-12)
+    r = np.divide(mean(first * truth) - center * level, np.sqrt(np.maximum(spread, 0)),
+                  out=np.zeros_like(center), where=good)  # fmt: skip
+    places = list(range(found.config.size**2))
+    return Cells(r, np.where(good, total, 0), np.array(moves), places)
+
+
+def squared_error(found: Found, model: str, states: list[int], layer: int, moves: range) -> Cells:
+    """Mean squared error of the value probes within some states, every game counting 1."""
+    at = lambda name: found.arrays[f"{model}_{name}"][:, layer, list(moves)][..., states]
+    n, first, second = (at(name).astype(float) for name in ("count", "value", "square"))
+    truth, total = VALUE[states], n.sum(-1)
+    error = (second - 2 * truth * first + n * truth**2).sum(-1)
+    value = np.divide(error, total, out=np.zeros_like(error), where=total > 0)
+    return Cells(value, total, np.array(moves), list(range(found.config.size**2)))
+
+
+def gap(
+    found: Found,
+    model: str,
+    layer: int,
+    moves: range,
+    *,
+    of: Callable[..., Cells] = accuracy,
+    same_place: bool = False,
+) -> stats.Interval:
+    """Useful minus useless squares, in accuracy or r; `same_place`: of the same square and move."""
+    useful, useless = (of(found, model, states, layer, moves) for states in (OF_USEFUL, OF_USELESS))
     if same_place:
         return nested(found.config, paired(useful, useless, useful.weights, useless.weights))
     return nested(found.config, useful, useless)

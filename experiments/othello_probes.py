@@ -1,8 +1,9 @@
 """How well are squares read off the residual stream, and are the moves legal where they are not?
 
-Probes (ridge, mine 1, theirs -1, empty 0) are fitted at every layer and move; decoded is the class
-nearest to a probe's value. Everything is counted by the state of a square: empty, or mine or
-theirs and useless or useful for the next token.
+Ridge probes are fitted at every layer and move: one a square of its value (mine 1, theirs -1, empty
+0; the feature whose influence is told) and three of its classes, the largest of which is what is
+decoded. Everything is counted by the state of a square: empty, or mine or theirs and useless or
+useful for the next token.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, make_batch
 
 STATES = ("empty", "useless mine", "useless theirs", "useful mine", "useful theirs")
+VALUE = np.array([0, 1, -1, 1, -1])  # of a square in each state
 RIGHT = ("top move legal", "all legal moves first")  # where the next move counts as right
+CLASSES = (1, -1, 0)  # mine, theirs, empty
 AT_ONCE = 512  # games whose residuals are read together
 
 
@@ -47,11 +50,15 @@ def types_of(tokens: Array, size: int) -> Array:
 
 
 class Probing(NamedTuple):
-    """`fit(params, tokens)`: probes of every square at every node; `score(params, probes, tokens)`.
+    """`fit(params, tokens)` and `score(params, probes, tokens)`.
+
+    Probes are of every node, `[nodes, 4 squares, D]`: first the squares' values, then whether they
+    are mine, theirs, empty.
 
     `score` tells how well squares are decoded and moves are legal on held-out games. By layer and
-    move, `[N+1, T]`: `right`, `count` `[.., squares, states]`; `board`, the share of boards without
-    a wrong square; `wrong`, `cases` `[.., RIGHT, states]`, wrong squares and all of them where the
+    move, `[N+1, T]`: `right`, `count` and the sums `value`, `square` of what the value probes read
+    and of its square, `[.., squares, states]`; `board`, the share of boards without a wrong square;
+    `wrong`, `cases` `[.., RIGHT, states]`, wrong squares and all of them where the
     next move is right. By move, `[T]`: `top1`, `all`, the shares of games where it is, and `mass`,
     the probability on legal moves.
     """
@@ -72,7 +79,9 @@ def make_probing(config: Config, decoder: Decoder) -> Probing:
 
     @jax.jit
     def solve(resid: Array, tokens: Array) -> Ridge:
-        return fit_probes(resid, tile(_cells(c, tokens)), tile(_playing(tokens)), alpha=c.alpha)
+        cells = _cells(c, tokens)
+        asked = jnp.concatenate([cells, *(cells == v for v in CLASSES)], axis=-1)
+        return fit_probes(resid, tile(asked), tile(_playing(tokens)), alpha=c.alpha)
 
     def fit(params: Tree, tokens: Array) -> Ridge:
         with jax.default_matmul_precision("highest"):
@@ -82,7 +91,9 @@ def make_probing(config: Config, decoder: Decoder) -> Probing:
     def judge(probes: Ridge, resid: Array, out: Array, tokens: Array) -> dict[str, Array]:
         truth, on, states = _cells(c, tokens), _playing(tokens), _states(c, tokens)
         legal = othello.legal_ids(othello.boards_of(tokens, c.size), c.size)[:, :-1]
-        decoded = _decode(predict(probes, resid)).reshape(depth, *truth.shape)
+        read = predict(probes, resid).reshape(depth, *truth.shape[:2], 4, -1)
+        value = read[..., 0, :]
+        decoded = jnp.array(CLASSES)[read[..., 1:, :].argmax(axis=-2)]
         found = jax.vmap(lambda x: _count(x, truth, on, states))(decoded)
         best = jnp.take_along_axis(legal, out.argmax(axis=-1)[..., None], axis=-1)[..., 0]
         least = jnp.where(legal, out, jnp.inf).min(axis=-1)
@@ -94,6 +105,8 @@ def make_probing(config: Config, decoder: Decoder) -> Probing:
         share = lambda x: (x * on.T).sum(axis=0) / jnp.maximum(on.T.sum(axis=0), 1)
         return found | {
             "wrong": jnp.einsum("tgc,tgfs,ktgf->ktcs", here, states, wrong),
+            "value": jnp.einsum("ktgf,tgfs->ktfs", value, states),
+            "square": jnp.einsum("ktgf,tgfs->ktfs", value**2, states),
             "cases": jnp.broadcast_to(cases, (depth, *cases.shape)),
             "top1": share(best),
             "all": share(first),
@@ -111,7 +124,7 @@ def majority(config: Config, fitted: Array, tokens: Array) -> dict[str, np.ndarr
     """As `score`'s `right`, `count` and `board` (over moves alone) of each square's most frequent
     class at each move of the fitted games.
     """
-    classes = jnp.array([-1, 0, 1])
+    classes = jnp.array(CLASSES)
 
     @jax.jit
     def count(fitted: Array, tokens: Array) -> dict[str, Array]:
@@ -131,11 +144,6 @@ def _count(decoded: Array, truth: Array, on: Array, states: Array) -> dict[str, 
         "count": states.sum(axis=1),
         "board": (right.all(axis=-1) & on).sum(axis=1) / jnp.maximum(on.sum(axis=1), 1),
     }
-
-
-def _decode(read: Array) -> Array:
-    """The class nearest to a probe's value: 1, 0 or -1."""
-    return jnp.where(read > 0.5, 1, jnp.where(read < -0.5, -1, 0))
 
 
 def _cells(config: Config, tokens: Array) -> Array:

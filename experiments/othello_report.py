@@ -16,12 +16,14 @@ from experiments.othello_numbers import (
     Found,
     accuracy,
     all_moves,
+    correlation,
     fall_covered,
     gap,
     matched,
     nested,
     read,
     share,
+    squared_error,
     statements,
     top1,
 )
@@ -51,8 +53,9 @@ MAPS = (
     "and seeds, useful (top) and useless (bottom) squares; descriptive."
 )
 GAP = (
-    "Accuracy of the decoded squares (mine, theirs or empty), useful minus useless, by move and "
-    "layer; held-out games, mean over seeds. Dashed: untrained model, last layer."
+    "How well squares are read, useful minus useless, by move and layer: accuracy of the decoded "
+    "class (mine, theirs or empty) and Pearson r of the value within a type; held-out games, mean "
+    "over seeds. Dashed: untrained model, last layer."
 )
 LEGAL = (
     "Share of held-out positions whose most likely next move is legal, in which all legal moves "
@@ -87,7 +90,8 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
         summary=_summary(found, claims), claims=claims, figures=pictures,
         tables=[
             *_influence_tables(found), _size_table(config, workdir), _score_table(found),
-            _gap_table(found), _fragile_table(found), _directions(found, workdir),
+            _probe_table(found), _gap_table(found), _fragile_table(found),
+            _directions(found, workdir),
         ],
         config=config, numbers=told,
     )  # fmt: skip
@@ -180,24 +184,44 @@ def _score_table(found: Found) -> tables.Table:
     return tables.Table(title, ("read from", *classes, "whole board"), rows)
 
 
+def _probe_table(found: Found) -> tables.Table:
+    """How well the value probes read useful and useless squares, by layer."""
+    rows, moves = [], all_moves(found.config)
+    for k in range(found.config.layers + 1):
+        cells = []
+        for model in ("trained", "untrained"):
+            for of in (correlation, squared_error):
+                for states in (OF_USEFUL, OF_USELESS):
+                    told = of(found, model, states, k, moves)
+                    top = (told.values * told.weights).sum((1, 2))
+                    cells.append(told_interval(top / np.maximum(told.weights.sum((1, 2)), 1)))
+        rows.append((k, *cells))
+    names = [f"{q} {kind}" for q in ("r", "error") for kind, _ in KINDS]
+    columns = ("layer", *names, *(f"{name}, untrained" for name in names))
+    title = "Value probes (mine 1, theirs -1): Pearson r and mean squared error within a type"
+    return tables.Table(f"{title} (95 % t intervals)", columns, rows)
+
+
 def _gap_table(found: Found) -> tables.Table:
     """Useful minus useless squares' accuracy by layer: as it is, matched, early and late."""
     c, moves = found.config, all_moves(found.config)
     half = len(moves) // 2
     rows = [
         (
-            k,
-            _told(gap(found, "trained", k, moves)),
-            _told(gap(found, "trained", k, moves, same_place=True)),
-            _told(gap(found, "trained", k, moves[:half])),
-            _told(gap(found, "trained", k, moves[half:])),
-            _told(gap(found, "untrained", k, moves)),
+            name, k,
+            _told(gap(found, "trained", k, moves, of=of)),
+            _told(gap(found, "trained", k, moves, of=of, same_place=True)),
+            _told(gap(found, "trained", k, moves[:half], of=of)),
+            _told(gap(found, "trained", k, moves[half:], of=of)),
+            _told(gap(found, "untrained", k, moves, of=of)),
+            _told(gap(found, "untrained", k, moves, of=of, same_place=True)),
         )
+        for name, of in (("accuracy", accuracy), ("r", correlation))
         for k in range(1, c.layers + 1)
-    ]
-    columns = ("layer", "all moves", "same square and move", "first half", "second half",
-               "untrained")  # fmt: skip
-    title = "Useful minus useless squares' accuracy (95 % bootstrap intervals)"
+    ]  # fmt: skip
+    columns = ("quantity", "layer", "all moves", "same square and move", "first half",
+               "second half", "untrained", "untrained, same square and move")  # fmt: skip
+    title = "Useful minus useless squares (95 % bootstrap intervals)"
     return tables.Table(title, columns, rows)
 
 
@@ -297,24 +321,23 @@ def _gap_figure(found: Found):
     """Useful minus useless accuracy by move and layer."""
     c, moves = found.config, all_moves(found.config)
 
-    def line(label: str, model: str, layer: int) -> figures.Line:
+    def line(of, label: str, model: str, layer: int) -> figures.Line:
         by_move, games = [], []
         for states in (OF_USEFUL, OF_USELESS):
-            cells = accuracy(found, model, states, layer, moves)
+            cells = of(found, model, states, layer, moves)
             games.append(cells.weights.sum(axis=(0, 2)))
             top = (cells.values * cells.weights).sum(axis=(0, 2))
             by_move.append(top / np.maximum(games[-1], 1))
         enough = np.minimum(*games) >= 10 * LEAST
         return figures.Line(label, np.array(moves)[enough], (by_move[0] - by_move[1])[enough])
 
-    lines = [line(f"layer {k}", "trained", k) for k in range(1, c.layers + 1)]
-    panels = [
-        figures.LinePanel(
-            "useful minus useless", [*lines, line("untrained", "untrained", c.layers)]
-        )
-    ]
+    panels = []
+    for name, of in (("accuracy of the decoded class", accuracy), ("r of the value", correlation)):
+        lines = [line(of, f"layer {k}", "trained", k) for k in range(1, c.layers + 1)]
+        lines.append(line(of, "untrained", "untrained", c.layers))
+        panels.append(figures.LinePanel(name, lines))
     figure = figures.line_panels(
-        panels, x_label="move", y_label="difference of accuracy", columns=1, zero=True
+        panels, x_label="move", y_label="useful minus useless", columns=2, zero=True
     )
     return figure, panels
 

@@ -51,7 +51,7 @@ def judged():
 
 def by_hand(of, layer, move):
     """The counts at one layer and move, game by game and square by square."""
-    sums = {name: np.zeros((16, len(STATES))) for name in ("right", "count")}
+    sums = {name: np.zeros((16, len(STATES))) for name in ("right", "count", "value", "square")}
     sums |= {name: np.zeros((len(RIGHT), len(STATES))) for name in ("wrong", "cases")}
     on, top1 = 0, 0
     for g in range(GAMES):
@@ -66,8 +66,10 @@ def by_hand(of, layer, move):
             cell, kind = of["cells"][g, move, square], of["types"][g, move, square]
             name = {0: "empty", 1: "useless ", 2: "useful "}[int(kind)]
             state = STATES.index(name + {0: "", 1: "mine", -1: "theirs"}[int(cell)])
-            value = of["read"][layer * 12 + move, g, square]
-            good = (1 if value > 0.5 else -1 if value < -0.5 else 0) == cell
+            read = of["read"][layer * 12 + move, g].reshape(4, 16)[:, square]
+            good = (1, -1, 0)[read[1:].argmax()] == cell
+            sums["value"][square, state] += read[0]
+            sums["square"][square, state] += read[0] ** 2
             sums["count"][square, state] += 1
             sums["right"][square, state] += good
             for n, right in enumerate((best, first)):
@@ -80,8 +82,8 @@ def by_hand(of, layer, move):
 def test_score(judged, layer, move):
     """Counts by square and state, and wrong squares where the next move is right."""
     expected, told = by_hand(judged, layer, move), judged["told"]
-    for name in ("right", "count", "wrong", "cases"):
-        np.testing.assert_allclose(told[name][layer, move], expected[name], atol=1e-4)
+    for name in ("right", "count", "value", "square", "wrong", "cases"):
+        np.testing.assert_allclose(told[name][layer, move], expected[name], atol=1e-3)
     assert told["top1"][move] == pytest.approx(expected["top1"])
     assert told["count"][layer, move].sum() == 16 * expected["on"]
     assert 0 < told["mass"][move] < 1 and told["all"][move] <= told["top1"][move]
@@ -96,7 +98,7 @@ def test_majority(judged):
     for move in (1, 6):
         on = judged["fitted"][:, move] != othello.PAD
         here = judged["games"][:, move] != othello.PAD
-        guess = [max((-1, 0, 1), key=lambda v: (known[on, move, s] == v).sum()) for s in range(16)]
+        guess = [max((1, -1, 0), key=lambda v: (known[on, move, s] == v).sum()) for s in range(16)]
         right = judged["cells"][here, move] == np.array(guess)
         np.testing.assert_array_equal(told["right"][move].sum(-1), right.sum(axis=0))
         assert told["board"][move] == pytest.approx(right.all(axis=1).mean())
