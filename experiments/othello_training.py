@@ -64,8 +64,8 @@ def read_sides(config: Config) -> Sides | None:
         wanted, there = getattr(config, name), int(side.sum())
         if wanted > there:
             raise UserError(
-                f"{name.replace('_', '-')}: {wanted} given, at most {there} needed: so many {told} "
-                f"games (by their opening) are in {config.games}"
+                f"{name.replace('_', '-')}: {wanted} given, at most {there} possible: "
+                f"{config.games} has no more {told} games (by their opening)"
             )
     return Sides(jnp.asarray(records[~held]), jnp.asarray(records[held]))
 

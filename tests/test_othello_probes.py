@@ -1,9 +1,12 @@
 """Are squares counted by their state, and moves judged, as a plain loop over games would?"""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
 
+from experiments import othello_numbers as numbers
 from experiments.othello import PRESETS
 from experiments.othello_config import shape_of
 from experiments.othello_probes import (
@@ -87,6 +90,31 @@ def test_score(judged, layer, move):
     assert told["top1"][move] == pytest.approx(expected["top1"])
     assert told["count"][layer, move].sum() == 16 * expected["on"]
     assert 0 < told["mass"][move] < 1 and told["all"][move] <= told["top1"][move]
+
+
+def test_correlation_and_error(judged):
+    """Pearson r and squared error within a type out of each state's sums, as from the readings."""
+    config = replace(CONFIG, seeds=1)
+    found = numbers.Found(config, {f"trained_{k}": x[None] for k, x in judged["told"].items()})
+    layer, moves = 2, range(3, 8)
+    for states, kind in ((numbers.OF_USEFUL, 2), (numbers.OF_USELESS, 1)):
+        r = numbers.correlation(found, "trained", states, layer, moves)
+        error = numbers.squared_error(found, "trained", states, layer, moves)
+        for m, move in enumerate(moves):
+            read = judged["read"][layer * 12 + move][:, :16]
+            here = (judged["types"][:, move] == kind) & (judged["games"][:, [move]] != othello.PAD)
+            for square in range(16):
+                x, y = read[here[:, square], square], judged["cells"][here[:, square], move, square]
+                assert error.weights[0, m, square] == len(x)
+                if len(x):
+                    told = error.values[0, m, square]
+                    assert told == pytest.approx(np.mean((x - y) ** 2), rel=1e-3)
+                if r.weights[0, m, square]:
+                    expected = np.corrcoef(x, y)[0, 1]
+                    assert r.values[0, m, square] == pytest.approx(expected, abs=2e-3)
+                else:
+                    assert len(x) < numbers.LEAST or len(set(y.tolist())) == 1
+        assert r.weights.any()
 
 
 def test_majority(judged):

@@ -14,6 +14,7 @@ from experiments import component_control, conditioned_majority, majority, othel
 from experiments.othello_training import draw, make_sample, read_sides, report_overlap
 from jaxfeat.data.othello import FIRST, sample_games
 from jaxfeat.data.othello_games import is_held_out
+from jaxfeat.io.arrays import load_arrays
 from jaxfeat.io.parquet import read_table
 from jaxfeat.run import folder
 from jaxfeat.types import UserError
@@ -110,6 +111,23 @@ def test_bad_settings_of_others(tmp_path, capsys):
         assert not (tmp_path / "new").exists(), option
 
 
+@pytest.mark.slow
+def test_othello_goes_on(tmp_path):
+    """A run stopped within its second seed keeps the first and ends with the same numbers."""
+    out = tmp_path / "run"
+    told = run(out, "--seeds", "2", of=othello)
+    arrays = {s: load_arrays(out / "seeds" / f"{s}.npz") for s in (0, 1)}
+    kept = (out / "seeds" / "0.npz").read_bytes()
+    lines = folder.read_metrics(out)
+    (out / "seeds" / "1.npz").unlink()
+    folder.append_metrics(out, {"seed": 1, "step": 8, "loss": 0.0})
+    again = run(out, "--seeds", "2", "--resume", of=othello)
+    assert again["statistics"] == told["statistics"]
+    assert folder.read_metrics(out) == lines and (out / "seeds" / "0.npz").read_bytes() == kept
+    for name, value in load_arrays(out / "seeds" / "1.npz").items():
+        np.testing.assert_array_equal(value, arrays[1][name], err_msg=name)
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_other_reports_in_a_browser(other):
@@ -161,5 +179,7 @@ def test_recorded_games(tmp_path):
         assert (np.unique(epoch, axis=0) == np.unique(sides.train[:, :-1], axis=0)).all()
     side = [line for line, held in zip(lines, is_held_out(games, 8)) if not held]
     path.write_text("\n".join(side))
-    with pytest.raises(UserError, match=r"--held: .* given, at most 0 needed: so many held-out"):
+    with pytest.raises(
+        UserError, match=r"--held: .* given, at most 0 possible: .* no more held-out"
+    ):
         othello.check(config)
