@@ -16,13 +16,13 @@ from experiments.othello_numbers import (
     Found,
     accuracy,
     all_moves,
+    built,
     correlation,
     fall_covered,
     gap,
     matched,
     nested,
     read,
-    share,
     squared_error,
     statements,
     top1,
@@ -39,19 +39,21 @@ from jaxfeat.stats import Interval
 
 KINDS = (("useful", USEFUL), ("useless", USELESS))
 PARTS_TOLD = (
-    "What each part of the gradient built of the squares' probes, over the type's own R(theta_0), "
-    "useful and useless squares (left), and their difference at the same square and move (right); "
-    "95 % bootstrap intervals over {seeds}, orbits of squares, moves. Above 0: the part builds the "
-    "feature."
+    "What each part of the gradient built of the squares' probes: useful and useless squares, in "
+    "squares of the value that a probe reads (left), and useful minus useless at the same square "
+    "and move, over each type's own R(theta_0) (right); 95 % bootstrap intervals over {seeds}, "
+    "orbits of squares, moves. Above 0: the part builds the feature. Where the whole run is "
+    "tracked, all parts together are R(theta_0) less the remainder: combined is 0 on the right."
 )
 INFLUENCE = (
     "The same by move, mean over layers and the central squares; bands are 95 % t intervals over "
     "seeds{few}."
 )
 MAPS = (
-    "Influence of each part on each central square over its R(theta_0), mean over tracked nodes "
-    "and seeds, useful (top) and useless (bottom) squares; descriptive."
+    "What each part built of each central square, mean over tracked nodes and seeds, useful (top) "
+    "and useless (bottom) squares; descriptive."
 )
+UNIT = "influence (value²)"
 GAP = (
     "How well squares are read, useful minus useless, by move and layer: accuracy of the decoded "
     "class (mine, theirs or empty) and Pearson r of the value within a type; held-out games, mean "
@@ -119,18 +121,18 @@ def _told(t: Interval) -> str:
     return tables.format_interval(t.mean, t.low, t.high)
 
 
-def _intervals(
-    found: Found, part: str, steps: str = "influence"
-) -> tuple[Interval, Interval, Interval, Interval]:
-    """Useful, useless, their difference, and that at the same square and move."""
-    useful, useless = (share(found, part, kind, steps) for _, kind in KINDS)
+def _intervals(found: Found, part: str, steps: str = "influence") -> tuple[Interval, ...]:
+    """Useful, useless, their difference, that at the same square and move, that over R(theta_0)."""
+    useful, useless = (built(found, part, kind, steps) for _, kind in KINDS)
     told = lambda *cells: nested(found.config, *cells)
-    return told(useful), told(useless), told(useful, useless), told(matched(found, part, steps))
+    same = (told(matched(found, part, steps, scaled=scaled)) for scaled in (False, True))
+    return told(useful), told(useless), told(useful, useless), *same
 
 
 def _influence_tables(found: Found) -> list[tables.Table]:
     """Every part by type, unmatched and matched: Adam's steps, and plain ones where tracked."""
-    columns = ("part", "useful", "useless", "useful minus useless", "same square and move")
+    columns = ("part", "useful", "useless", "useful minus useless", "same square and move",
+               "the same over R(theta_0)")  # fmt: skip
     within = "" if found.config.seeds > 1 else ", within run"
     asked: list[tuple[str, str, tuple[str, ...]]] = [
         ("influence", "Influence", (*PARTS, "remainder", "fall"))
@@ -139,7 +141,7 @@ def _influence_tables(found: Found) -> list[tables.Table]:
         asked.append(("sgd", "Influence of plain gradient steps on the same trajectory", PARTS))
     return [
         tables.Table(
-            f"{title} over R(theta_0) (95 % bootstrap intervals{within})",
+            f"{title}, squares of a probe's value (95 % bootstrap intervals{within})",
             columns,
             [(part, *(_told(t) for t in _intervals(found, part, steps))) for part in parts],
         )
@@ -289,11 +291,12 @@ def _parts_figure(found: Found):
         values = np.array([told[part][n][:3] for part in PARTS])
         return figures.Line(label, PARTS, values[:, 0], values[:, 1], values[:, 2])
 
+    difference = [line("useful minus useless", 4)]
     panels = [
         figures.LinePanel("by type", [line("useful", 0), line("useless", 1)]),
-        figures.LinePanel("same square and move", [line("useful minus useless", 3)]),
+        figures.LinePanel("same square and move", difference, "difference / R(θ₀)"),
     ]
-    return figures.interval_points(panels, y_label="influence / R(θ₀)"), panels
+    return figures.interval_points(panels, y_label=UNIT, share_y=False), panels
 
 
 def _influence_figure(found: Found):
@@ -302,7 +305,7 @@ def _influence_figure(found: Found):
     for part in PARTS:
         lines = []
         for name, kind in KINDS:
-            cells = share(found, part, kind)
+            cells = built(found, part, kind)
             at = [cells.moves == i for i in found.config.positions]
             rows = [
                 (cells.values[:, a] * cells.weights[:, a]).sum((1, 2))
@@ -311,9 +314,7 @@ def _influence_figure(found: Found):
             ]
             lines.append(figures.Line(name, found.config.positions, *_band(np.stack(rows, axis=1))))
         panels.append(figures.LinePanel(part, lines))
-    figure = figures.line_panels(
-        panels, x_label="move", y_label="influence / R(θ₀)", columns=2, zero=True
-    )
+    figure = figures.line_panels(panels, x_label="move", y_label=UNIT, columns=2, zero=True)
     return figure, panels
 
 
@@ -349,7 +350,7 @@ def _maps_figure(found: Found):
     digits = [_name(s, found.config.size)[1] for s in inner[::4]]
     for name, kind in KINDS:
         for part in PARTS:
-            cells = share(found, part, kind)
+            cells = built(found, part, kind)
             whole = cells.weights.sum((0, 1))
             mean = np.divide(
                 (cells.values * cells.weights).sum((0, 1)), whole,
@@ -358,7 +359,7 @@ def _maps_figure(found: Found):
             board = mean.reshape(4, 4)[::-1]
             panels.append(figures.MapPanel(f"{part}, {name}", board, letters, digits[::-1]))
     figure = figures.heat_maps(
-        panels, x_label="column", y_label="row", bar_label="influence / R(θ₀)", diverging=True,
+        panels, x_label="column", y_label="row", bar_label=UNIT, diverging=True,
         columns=4,
     )  # fmt: skip
     return figure, panels

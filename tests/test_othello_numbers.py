@@ -28,16 +28,16 @@ def found(direct, counts, scale=1.0):
 
 
 def unmatched(told, part, kind):
-    return numbers.nested(CONFIG, numbers.share(told, part, kind))
+    return numbers.nested(CONFIG, numbers.built(told, part, kind, scaled=True))
 
 
 def difference(told, part):
     kinds = (numbers.USEFUL, numbers.USELESS)
-    return numbers.nested(CONFIG, *(numbers.share(told, part, kind) for kind in kinds))
+    return numbers.nested(CONFIG, *(numbers.built(told, part, k, scaled=True) for k in kinds))
 
 
 def matched(told, part):
-    return numbers.nested(CONFIG, numbers.matched(told, part))
+    return numbers.nested(CONFIG, numbers.matched(told, part, scaled=True))
 
 
 def test_orbits():
@@ -60,6 +60,9 @@ def test_shares_and_differences():
     assert unmatched(told, "direct", numbers.USELESS).mean == pytest.approx(0.5)
     assert difference(told, "combined").mean == pytest.approx(1.5)
     assert matched(told, "combined").mean == pytest.approx(1.5)
+    raw = numbers.nested(CONFIG, numbers.built(told, "direct", numbers.USEFUL))
+    assert raw.mean == pytest.approx(6.0)
+    assert numbers.nested(CONFIG, numbers.matched(told, "direct")).mean == pytest.approx(5.0)
     np.testing.assert_allclose(told.influence("remainder"), 0, atol=1e-12)
 
 

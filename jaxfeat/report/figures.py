@@ -106,19 +106,25 @@ def line_panels(
 
 
 def interval_points(
-    panels: Sequence[LinePanel], *, x_label: str = "", y_label: str, columns: int = 3
+    panels: Sequence[LinePanel],
+    *,
+    x_label: str = "",
+    y_label: str,
+    share_y: bool = True,
+    columns: int = 3,
 ) -> "Figure":
     """Estimates with their 95 % intervals by category, one point a curve side by side.
 
     Args:
         panels: `Line`s whose `x` are the categories' names, the same in each line of a panel.
         x_label, y_label: with units.
+        share_y: one y range for all panels.
         columns: panels side by side.
     """
     with style():
         most = max(len(line.x) for panel in panels for line in panel.lines)
         size = (min(max(2.7, 0.75 * most + 0.6), 5.0), 2.5)
-        figure, grid = _grid(len(panels), columns, size, share_y=True)
+        figure, grid = _grid(len(panels), columns, size, share_y)
         hues = _hues([line for panel in panels for line in panel.lines])
         handles: dict[str, Any] = {}
         for axes, panel in zip(grid, panels):
