@@ -1,6 +1,6 @@
 """Othello: which part of the gradient builds squares that cannot matter for the next move?
 
-    python -m experiments.othello                     # quick: 6 x 6, about 18 minutes on 2 cores
+    python -m experiments.othello                     # quick: 6 x 6, about 23 minutes on 2 cores
     python -m experiments.othello --preset paper      # 8 x 8, the sizes of arXiv 2603.14087
     python -m experiments.othello --preset wthor --games FILE   # real games, f5d6c5... a line
 

@@ -19,7 +19,8 @@ class Config:
     size: int = 6
     """Board size: 4, 6 or 8."""
     games: str = ""
-    """File of recorded games (8 x 8); random games are drawn without one."""
+    """File of recorded games (8 x 8), one a line, the moves (f5d6c5..., passes implied) after the
+    last tab; random games are drawn without one."""
     width: int = 64
     """Residual width D."""
     heads: int = 4

@@ -51,7 +51,7 @@ INFLUENCE = (
 )
 MAPS = (
     "What each part built of each central square, mean over tracked nodes and seeds, useful (top) "
-    "and useless (bottom) squares; descriptive."
+    "and useless (bottom) squares, all on one scale; hatched: too few games. Descriptive."
 )
 UNIT = "influence (value²)"
 GAP = (
@@ -93,7 +93,7 @@ def write(config: Config, workdir: Path) -> dict[str, Any]:
         tables=[
             *_influence_tables(found), _size_table(config, workdir), _score_table(found),
             _probe_table(found), _gap_table(found), _fragile_table(found),
-            _directions(found, workdir),
+            _directions(found, workdir), _words(),
         ],
         config=config, numbers=told,
     )  # fmt: skip
@@ -111,7 +111,8 @@ def _summary(found: Found, claims: list[page.Claim]) -> str:
             f"Useful minus useless squares' accuracy at the last layer: {_told(read)}.",
             f"Influence is that of the first {c.tracked} of {c.steps} updates, in which "
             f"{fall['covered_fall']:.0%} of R(theta_0) fell; {fall['remainder_of_fall']:.1%} of "
-            "that fall is the remainder.",
+            "that fall is the remainder, which exceeds 5 % at "
+            f"{fall['places_with_large_remainder']:.0%} of nodes and squares.",
         ]
     )
 
@@ -138,7 +139,8 @@ def _influence_tables(found: Found) -> list[tables.Table]:
         ("influence", "Influence", (*PARTS, "remainder", "fall"))
     ]
     if found.config.also_sgd:
-        asked.append(("sgd", "Influence of plain gradient steps on the same trajectory", PARTS))
+        plain = "Influence of plain gradient steps on the same trajectory (they move nothing)"
+        asked.append(("sgd", plain, PARTS))
     return [
         tables.Table(
             f"{title}, squares of a probe's value (95 % bootstrap intervals{within})",
@@ -156,11 +158,31 @@ def _size_table(config: Config, workdir: Path) -> tables.Table:
     sizes = np.stack([cancellation(ledger) for ledger in ledgers])
     rows = []
     for k in range(1, config.layers + 1):
-        mean = sizes[:, nodes[:, 0] == k].mean(axis=(0, 1))
-        flag = "above 10: components cancel" if mean.max() > 10 else ""
-        rows.append((k, *map(float, mean), flag))
+        here = sizes[:, nodes[:, 0] == k]
+        cancels = bool((here > 10).any())
+        rows.append((k, *map(float, here.mean(axis=(0, 1))), float(here.max()), cancels))
     title = "Size of Adam's component steps over the real step, mean over nodes and seeds"
-    return tables.Table(title, ("layer", *PARTS[:3], "flag"), rows)
+    columns = ("layer", *PARTS[:3], "largest at a node", "above 10: components cancel")
+    return tables.Table(title, columns, rows)
+
+
+def _words() -> tables.Table:
+    """What the page's terms mean."""
+    rows = [
+        ("useful, useless", "a disc whose turning would, would not change the legal moves"),
+        ("direct", "what the position's own next move asks for"),
+        ("precached", "what later positions send back through attention"),
+        ("shared", "what the same parameters do elsewhere; combined: the sum of the three"),
+        ("R", "half the variance, over held-out games, of what a square's final probe reads now "
+         "less what it reads in the final model; R(theta_0): before training"),
+        ("influence", "by how much a part's steps lowered R, summed over the tracked updates"),
+        ("fall, remainder", "by how much R fell, and what the parts leave of it"),
+        ("plain gradient steps", "learning rate times gradient at each update, without Adam"),
+        ("orbit", "squares that the 4 symmetries of the start position carry into each other"),
+        ("precached-only", "a direction found on half of the games where precached built most "
+         "and direct little, told on the other half"),
+    ]  # fmt: skip
+    return tables.Table("Words", ("word", "meaning"), rows)
 
 
 def _score_table(found: Found) -> tables.Table:
@@ -182,7 +204,10 @@ def _score_table(found: Found) -> tables.Table:
         board = found.arrays[f"{model}_board"]
         board = board if model == "majority" else board[:, k]
         rows.append((name, *cells, told_interval(board[:, 1:].mean(axis=1))))
-    title = "Accuracy of the decoded board, held-out games, mean over moves (95 % t intervals)"
+    title = (
+        "Accuracy of the decoded board, held-out games, mean over moves (95 % t intervals over "
+        "seeds; useful and useless are discs, squares are empty ones too)"
+    )
     return tables.Table(title, ("read from", *classes, "whole board"), rows)
 
 

@@ -58,7 +58,7 @@ def read_sides(config: Config) -> Sides | None:
     records = np.pad(records, ((0, 0), (0, width - records.shape[1])))
     held = othello_games.is_held_out(records, config.size)
     for name, side, told in (
-        ("batch", ~held, "train"), ("probe_fit", ~held, "train"),
+        ("batch", ~held, "training"), ("probe_fit", ~held, "training"),
         ("held", held, "held-out"), ("probe_test", held, "held-out"),
     ):  # fmt: skip
         wanted, there = getattr(config, name), int(side.sum())
@@ -163,14 +163,15 @@ def run_seed(config: Config, s: int, setup: Setup, workdir: Path, shown: Progres
         return open_tally(first, at(probes, nodes, c).coef[:, squares], setup.types, KINDS)
 
     def on_block(run: int, done: int, losses: Array) -> None:
+        if done == c.stride:
+            shown.begin(f"seed {s}, run {run}{', tracked' if run == 2 else ''}")
         if done % every:
             return
-        shown.tick(losses[-1], tokens=c.batch * shape_of(c).length * every)
+        loss = float(losses.mean())  # of the last stride
+        shown.tick(loss, tokens=c.batch * shape_of(c).length * every)
         if run == 1:
-            told = {"seed": s, "step": done, "loss": float(losses.mean())}
-            folder.append_metrics(workdir, told)
+            folder.append_metrics(workdir, {"seed": s, "step": done, "loss": loss})
 
-    shown.begin(f"seed {s}")
     found = replay(
         setup.programs, watch.tracker.rule, params, jax.random.fold_in(base, DATA), steps=c.steps,
         learning_rate=c.learning_rate, fit_probes=probes_of, tally_of=tally_of,

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.types import Array, UserError
+from jaxfeat.types import Array, UserError, check_whole
 
 PAD, BOS, PASS, FIRST = 0, 1, 2, 3
 SIZES = (4, 6, 8)
@@ -54,9 +54,9 @@ def check_size(size: int) -> int:
     >>> check_size(6)
     6
     """
-    if size not in SIZES:
-        raise UserError(f"size: {size} given; valid board sizes are 4, 6, 8")
-    return size
+    if not isinstance(size, int | np.integer) or size not in SIZES:
+        raise UserError(f"size: {size!r} given; valid board sizes are 4, 6, 8")
+    return int(size)
 
 
 def vocab_size(size: int) -> int:
@@ -161,7 +161,8 @@ def sample_games(
         length: tokens after bos; by default `moves_in(size)` (games with passes are cut there).
         begun: `[count, m + 1]` ids of begun games, which are gone on with.
     """
-    length = moves_in(size) if length is None else length
+    check_whole("count", count, 1)
+    length = moves_in(size) if length is None else check_whole("length", length, 1)
     forced = jnp.full((length, count), -1, jnp.int32)
     if begun is not None:
         given = min(begun.shape[1] - 1, length)
@@ -266,6 +267,7 @@ def _reach(start: Squares, over: Squares, step: tuple[int, int], size: int) -> S
 
 def _valid(size: int) -> Squares:
     """All squares of the board."""
+    check_size(size)
     return _constant(sum(1 << (8 * r + c) for r in range(size) for c in range(size)))
 
 

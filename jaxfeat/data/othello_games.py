@@ -95,7 +95,8 @@ def draw_games(
     Openings on the wrong side are drawn again until none is left.
 
     Args:
-        split: "train", "held_out" or "all". length: as in `jaxfeat.data.othello.sample_games`.
+        split: "train", "held_out" or "all". length: as in `jaxfeat.data.othello.sample_games`;
+            games cut below `OPENING` moves no longer show their side.
 
     Raises:
         UserError: an unknown split.
@@ -136,11 +137,14 @@ def read_records(path: str | os.PathLike, size: int = 8) -> Records:
         UserError: no such file, no game in it, a record that cannot be read, an illegal move (with
             the game, the move's number and the move), a result that is not the board's.
     """
+    check_size(size)
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"games: {path} cannot be read ({error})") from None
-    rows = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UserError(f"games: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"games: {path} is no text in UTF-8") from None
+    rows = [(n, line) for n, line in enumerate(lines, 1) if line.strip()[:1] not in ("", "#")]
     if not rows:
         raise UserError(f"games: {path} holds no game")
     named = [(n, *_fields(n, line, size)) for n, line in rows]

@@ -41,6 +41,8 @@ def format_number(value: Any, digits: int = 3) -> str:
 def format_interval(mean: Any, low: Any, high: Any, unit: str = "") -> str:
     """An estimate with its interval, both to the places that the interval's width supports.
 
+    An estimate whose bounds the data cannot give stands alone.
+
     >>> format_interval(0.51234, 0.4987, 0.5261)
     '0.512 [0.499, 0.526]'
     >>> format_interval(1234.5, 1100.0, 1400.0, "tokens/s")
@@ -48,6 +50,8 @@ def format_interval(mean: Any, low: Any, high: Any, unit: str = "") -> str:
     """
     values = [float(v) for v in (mean, low, high)]
     after = f" {unit}" if unit else ""
+    if math.isnan(values[1]) and math.isnan(values[2]):
+        return format_number(values[0]) + after
     if not all(map(math.isfinite, values)):
         texts = [format_number(v) for v in values]
     else:

@@ -134,7 +134,16 @@ def test_under_transformations():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("size", [2, 5, 10, 0, -8])
+@pytest.mark.parametrize("size", [2, 5, 10, 0, -8, 6.0])
 def test_sizes(size):
-    with pytest.raises(UserError, match=f"size: {size} given; valid board sizes are 4, 6, 8"):
-        start_board(size)
+    """Every function of a size refuses one that cannot be played."""
+    board = start_board(8)
+    for of in (start_board, lambda size: legal_moves(board, size)):
+        with pytest.raises(UserError, match=f"size: {size} given; valid board sizes are 4, 6, 8"):
+            of(size)
+
+
+def test_counts():
+    for count, length in ((0, None), (-1, None), (2.5, None), (3, 0)):
+        with pytest.raises(UserError, match=r"count: |length: "):
+            sample_games(jax.random.key(0), count, 4, length)

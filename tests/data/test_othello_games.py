@@ -114,5 +114,21 @@ def test_bad_records(tmp_path, content, words):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(UserError, match=r"absent.tsv cannot be read"):
-        read_records(tmp_path / "absent.tsv")
+    """No such file, a folder, no text, a size that cannot be played: one clear line each."""
+    (tmp_path / "binary.tsv").write_bytes(b"\xff\xfe\x00f5")
+    for name, words in (
+        ("absent.tsv", r"absent.tsv cannot be read \(No such file or directory\)$"),
+        (".", r"cannot be read \(Is a directory\)$"),
+        ("binary.tsv", "binary.tsv is no text in UTF-8"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_records(tmp_path / name)
+    with pytest.raises(UserError, match="size: 5 given"):
+        read_records(tmp_path / "binary.tsv", 5)
+
+
+def test_marks_of_a_text_file(tmp_path):
+    """A byte-order mark, blank lines and indented comments hold no move."""
+    path = tmp_path / "games.tsv"
+    path.write_bytes(b"\xef\xbb\xbff5d6c5\n\n  # two games\nF5F6\r\n")
+    assert len(read_records(path).tokens) == 2

@@ -102,7 +102,7 @@ def test_a_bare_page_is_enough(tmp_path):
 def test_numbers_and_tables():
     assert format_interval(0.0, -0.01, 0.012) == "0.000 [-0.010, 0.012]"
     assert format_interval(0.5, 0.5, 0.5) == "0.500 [0.500, 0.500]"
-    assert format_interval(0.5, float("nan"), float("nan"), "nats") == "0.500 [n/a, n/a] nats"
+    assert format_interval(0.5, float("nan"), float("nan"), "nats") == "0.500 nats"
     assert format_interval(1e-7, 0.0, 2e-7) == "1e-07 [0, 2e-07]"
     assert format_interval(-0.0001, -0.2, 0.2) == "0.00 [-0.20, 0.20]"
     assert text_table([], ["a", "b"]) == "a  b"
