@@ -180,7 +180,7 @@ def measure_all(preset: str, config: Config) -> dict:
         nodes, layers=c.layers, length=length, chunks=c.chunks, at_once=at_once,
         examples=c.examples,
     )  # fmt: skip
-    plan = fit_plan(
+    plan, _ = fit_plan(
         make(c.at_once), jax.eval_shape(decoder.init, key), c.memory_gb * 1e9, batch=c.batch,
         held=c.batch, length=length, width=c.width, hidden=4 * c.width,
     )  # fmt: skip

@@ -7,8 +7,8 @@
 A small GPT learns to continue random games with legal moves and comes to represent the board. A
 square is useful if turning its disc changes the legal moves, else useless for the next token.
 Probes read every square at every layer and move; a second, identical run tells what the direct,
-precached and shared parts of its first updates built of them, by type. Expected (paper, section 5):
-direct builds useful squares, precached and shared build useless ones, all together more of useful.
+precached and shared parts of its tracked updates built of them, by type. Expected (paper, section
+5): direct builds useful squares, precached and shared useless ones, all together more of useful.
 """
 
 import hashlib

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.toy_config import need
 from jaxfeat.data import othello
-from jaxfeat.grads.budget import estimate_bytes, fit_plan
+from jaxfeat.grads.budget import fit_plan
 from jaxfeat.grads.plan import EXAMPLES, Plan, make_plan
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 
@@ -93,12 +93,10 @@ def tracking_plan(config: Config) -> tuple[Plan, int]:
         nodes_of(c), layers=c.layers, length=shape.length, chunks=c.chunks, at_once=c.at_once
     )
     params = jax.eval_shape(make_gpt2(shape).init, jax.random.key(0))
-    sizes = {
-        "batch": c.batch, "held": c.held, "length": shape.length, "width": c.width,
-        "hidden": 4 * c.width, "also_sgd": c.also_sgd,
-    }  # fmt: skip
-    plan = fit_plan(plan, params, c.memory_gb * 1e9, **sizes)
-    return plan, estimate_bytes(params, plan, **sizes)
+    return fit_plan(
+        plan, params, c.memory_gb * 1e9, batch=c.batch, held=c.held, length=shape.length,
+        width=c.width, hidden=4 * c.width, also_sgd=c.also_sgd,
+    )  # fmt: skip
 
 
 def check(config: Config) -> None:

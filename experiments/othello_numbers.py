@@ -19,6 +19,7 @@ LEARNED = 0.85  # mean legality of the most likely move from which the game has 
 LEAST = 8  # games of a type at a node and square, below which its influence is not read
 PARTS = ("direct", "precached", "shared", "combined")
 USELESS, USEFUL = othello.USELESS, othello.USEFUL
+KINDS = (("useful", USEFUL), ("useless", USELESS))
 DRAWS = 2000
 OF_USEFUL, OF_USELESS = (
     [i for i, name in enumerate(STATES) if name.startswith(kind)] for kind in ("useful", "useless")
@@ -130,6 +131,14 @@ def matched(found: Found, part: str, steps: str = "influence", *, scaled: bool =
     return paired(useful, useless, n, m)
 
 
+def intervals(found: Found, part: str, steps: str = "influence") -> tuple[stats.Interval, ...]:
+    """Useful, useless, their difference, that at the same square and move, that over R(theta_0)."""
+    useful, useless = (built(found, part, kind, steps) for _, kind in KINDS)
+    told = lambda *cells: nested(found.config, *cells)
+    same = (told(matched(found, part, steps, scaled=scaled)) for scaled in (False, True))
+    return told(useful), told(useless), told(useful, useless), *same
+
+
 def accuracy(found: Found, model: str, states: list[int], layer: int, moves: range) -> Cells:
     """The share of squares decoded right, every game counting 1.
 
@@ -188,6 +197,11 @@ def gap(
     if same_place:
         return nested(found.config, paired(useful, useless, useful.weights, useless.weights))
     return nested(found.config, useful, useless)
+
+
+def square_name(square: int, size: int) -> str:
+    """A square as a letter and a digit."""
+    return f"{'abcdefgh'[square % size]}{square // size + 1}"
 
 
 def all_moves(config: Config) -> range:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.data import toy
-from jaxfeat.grads.budget import estimate_bytes, fit_plan
+from jaxfeat.grads.budget import fit_plan
 from jaxfeat.grads.plan import EXAMPLES, make_plan
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.nn.route import check_blocks, resolve
@@ -197,10 +197,9 @@ def tracking_plan(config: Config, name: str):
         precached=not is_myopic(variant, length),
     )  # fmt: skip
     params = jax.eval_shape(lambda k: init_params(decoder, variant, k), jax.random.key(0))
-    sizes = {
-        "batch": c.batch, "held": c.held, "length": length, "width": c.width,
-        "hidden": 4 * c.width, "also_sgd": c.also_sgd,
-    }  # fmt: skip
     groups = c.seeds_at_once or c.seeds
-    plan = fit_plan(plan, params, c.memory_gb * 1e9 / groups, **sizes)
-    return plan, groups * estimate_bytes(params, plan, **sizes)
+    plan, need = fit_plan(
+        plan, params, c.memory_gb * 1e9 / groups, batch=c.batch, held=c.held, length=length,
+        width=c.width, hidden=4 * c.width, also_sgd=c.also_sgd,
+    )  # fmt: skip
+    return plan, groups * need

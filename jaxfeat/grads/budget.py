@@ -46,11 +46,14 @@ def estimate_bytes(
     return held_parts * parts + flows + inside + (2 if also_sgd else 1) * sums
 
 
-def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: Any) -> Plan:
+def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: Any) -> tuple[Plan, int]:
     """The plan with `at_once`, then `examples` halved until the memory holds what is tracked.
 
     Args:
         sizes: as for `estimate_bytes`.
+
+    Returns:
+        The plan and its estimate in bytes.
 
     Raises:
         UserError: even one row of `FEWEST` sequences at a time needs more.
@@ -65,4 +68,4 @@ def fit_plan(plan: Plan, params: Tree, memory_bytes: float, **sizes: Any) -> Pla
                 f"--memory-gb: tracking {len(plan.nodes)} nodes needs about {need / 1e9:.2g} GB, "
                 f"{memory_bytes / 1e9:.2g} GB allowed; track fewer nodes"
             )
-    return plan
+    return plan, need

@@ -215,16 +215,6 @@ def step_sizes(parts: Parts, plan: Plan, whole: Tree) -> Array:
     return jnp.sqrt(jnp.maximum(jnp.stack(sizes, axis=1), 0))
 
 
-def squared_norms(parts: Parts, plan: Plan) -> Array:
-    """`|G_c|^2` of every row, `[R]`."""
-    total = jnp.zeros(len(plan.rows))
-    for held, at, _ in _pieces(parts, plan):
-        for x in jax.tree.leaves(held):
-            squares = jnp.sum(jnp.square(tree.widen(x)), axis=tuple(range(1, x.ndim)))
-            total = total.at[np.array(at)].add(squares.astype(total.dtype))
-    return total
-
-
 def _pieces(parts: Parts, plan: Plan) -> Iterator[tuple[Tree, Sequence[int], int | None]]:
     """Every held tree with the rows that it belongs to and its block (None for `outer`)."""
     for held, chunk in zip(parts.outer, plan.chunks, strict=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfeat.io.atomic import replacing
-from jaxfeat.report import figures as drawn
+from jaxfeat.report import figure_files
 from jaxfeat.report.tables import Table, format_number, html_table
 from jaxfeat.types import UserError
 
@@ -46,8 +46,8 @@ def save_pictures(
     """
     pictures = []
     for (figure, panels), name, caption in made:
-        numbers = drawn.numbers_of(panels)
-        png = drawn.save_figure(figure, folder / "figures", name, numbers)
+        numbers = figure_files.numbers_of(panels)
+        png = figure_files.save_figure(figure, folder / "figures", name, numbers)
         pictures.append(Picture(png, caption))
     return pictures
 

@@ -37,9 +37,9 @@ def test_estimate_of_othello():
 def test_fewer_rows_and_sequences_at_once_where_memory_is_short():
     params, plan = setting(64)
     need = estimate_bytes(params, plan, **SIZES)
-    assert fit_plan(plan, params, need, **SIZES) == plan
-    assert 1 <= fit_plan(plan, params, need / 2, **SIZES).at_once < 64
-    short = fit_plan(plan, params, 0.45e9, **SIZES)
+    assert fit_plan(plan, params, need, **SIZES) == (plan, need)
+    assert 1 <= fit_plan(plan, params, need / 2, **SIZES)[0].at_once < 64
+    short, _ = fit_plan(plan, params, 0.45e9, **SIZES)
     assert short.at_once == 1 and 16 <= short.examples < 256
     with pytest.raises(UserError, match="--memory-gb"):
         fit_plan(plan, params, 1e8, **SIZES)

@@ -126,6 +126,12 @@ def test_grouping_and_left_end():
         whole = tree.sub(state.params, new.params)
         along = tracked.pusher()(state.params, *found.steps[0], whole)
         close(movement.along, along, 1e-11)
+        batch, rate = tracked.batch_at(0), jnp.asarray(tracked.RATE)
+        again = jax.jit(
+            lambda w, s, o: advance(tracker, w, s.params, o, batch, rate), compiler_options=QUICK
+        )(p.begin(state.params), state, new.opt_state)
+        flat = lambda moments: np.concatenate([x.ravel() for x in jax.tree.leaves(moments)])
+        close(flat(again.moments), flat(window.moments), 1e-12)
 
 
 def test_stride():

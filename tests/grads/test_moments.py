@@ -20,10 +20,10 @@ from jaxfeat.grads.moments import (
     decay_terms,
     make_optimizer,
     spread,
-    squared_norms,
     step_scale,
+    step_sizes,
 )
-from jaxfeat.grads.plan import make_plan, row_index
+from jaxfeat.grads.plan import make_plan
 from jaxfeat.grads.split import split_by_definition
 from jaxfeat.grads.sweep import zero_parts
 from jaxfeat.grads.track import Tracker, component_steps
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
     parts: Any  # Split of trees, leading axis over the nodes
     moments: Any
     steps: Any
-    norms: Any
+    sizes: Any
     scale: Any
 
 
@@ -84,7 +84,7 @@ def program(copies, name):
                 parts=split_by_definition(DECODER, before, batch, NODES, **graph),
                 moments=tree.index(both, 0),
                 steps=tree.index(both, 1),
-                norms=squared_norms(steps, plan),
+                sizes=step_sizes(steps, plan, before),
                 scale=step_scale(rule, rate, new.opt_state, before),
             ),
         )
@@ -181,15 +181,17 @@ def test_momentum():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_norms(variant):
-    """`squared_norms` of the rows are those of the spread trees; no row, no precached part."""
-    plan, found = seen(variant)
-    for n, rows in enumerate(row_index(plan)):
-        for c, row in enumerate(rows):
-            squares = sum((x[n] ** 2).sum() for x in jax.tree.leaves(found[-1].steps[c]))
-            if row < 0:
-                assert squares == 0
-            else:
-                np.testing.assert_allclose(found[-1].norms[row], squares, rtol=1e-12)
+    """`step_sizes` are the norms of the spread trees; any tree may stand for the whole step."""
+    _, found = seen(variant)
+    last = found[-1]
+    for n, sizes in enumerate(last.sizes):
+        flat = lambda x: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(x)])
+        direct, precached = (flat(tree.index(last.steps[c], n)) for c in (0, 1))
+        whole = flat(last.before)
+        expected = [
+            np.linalg.norm(x) for x in (direct, precached, whole - direct - precached, whole)
+        ]
+        np.testing.assert_allclose(sizes, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("variant", ["myopic", "both"])

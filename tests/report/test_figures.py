@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jaxfeat.io.parquet import read_table, table_units
+from jaxfeat.report.figure_files import numbers_of, save_figure
 from jaxfeat.report.figures import (
     COLORS,
     BarPanel,
@@ -14,8 +15,6 @@ from jaxfeat.report.figures import (
     heat_maps,
     interval_points,
     line_panels,
-    numbers_of,
-    save_figure,
     stacked_bars,
 )
 from jaxfeat.types import UserError
