@@ -25,11 +25,11 @@ from jaxfeat import tree
 from jaxfeat.grads.moments import spread
 from jaxfeat.grads.plan import Plan, make_plan
 from jaxfeat.grads.sweep import View, pull, zero_parts
-from jaxfeat.nn.blocks import forward
+from jaxfeat.nn.blocks import forward, residuals
 from jaxfeat.nn.copies import Copies, check_copies
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.nn.loss import count_targets, loss_terms
-from jaxfeat.nn.route import own_column, resolve
+from jaxfeat.nn.loss import batch_loss, count_targets, loss_terms
+from jaxfeat.nn.route import Resolved, own_column, resolve
 from jaxfeat.types import Array, Batch, Split, Tree, UserError, check_nodes
 
 
@@ -70,17 +70,24 @@ def cotangents(
     route = resolve(route, batch.token.shape[1])
     count = _denominator(batch, count)
 
-    def loss(taps, params, route):
-        out = forward(decoder, params, batch, route=route, taps=taps, copies=copies)
-        terms = loss_terms(out.logits, batch)
-        return jnp.sum(terms) / count.astype(terms.dtype), out.resid
+    def stream(taps: Array, params: Tree, route: Resolved) -> Array:
+        return residuals(decoder, params, batch, route=route, taps=taps, copies=copies)[0]
 
-    like = jax.eval_shape(lambda p: forward(decoder, p, batch, copies=copies).resid, params)
+    def loss(outer: Tree, top: Array) -> Array:
+        return batch_loss(decoder, outer, top, batch, count=count, copies=copies)
+
+    like = jax.eval_shape(lambda p: residuals(decoder, p, batch, copies=copies)[0], params)
     taps = jnp.zeros(like.shape, like.dtype)
-    asked = (0, 1) if gradient else (0,)
-    (total, *whole), resid = jax.grad(loss, asked, has_aux=True)(taps, params, route)
-    direct, _ = jax.grad(loss, has_aux=True)(taps, params, own_column(route))
-    return Cotangents(total, direct, resid, *whole)
+    resid, back = jax.vjp(partial(stream, route=route), taps, params)
+    # both graphs end in the same readout, so that its gradient is taken once
+    d_outer, d_top = jax.grad(loss, (0, 1))(params["outer"], resid[:, -1])
+    seed = jnp.zeros_like(resid).at[:, -1].set(d_top)
+    total, whole = back(seed)
+    _, back_own = jax.vjp(lambda taps: stream(taps, params, own_column(route)), taps)
+    (direct,) = back_own(seed)
+    if gradient:
+        whole = whole | {"outer": tree.add(whole["outer"], d_outer)}
+    return Cotangents(total, direct, resid, whole if gradient else None)
 
 
 def row_cotangents(found: Cotangents, plan: Plan) -> Array:

@@ -2,15 +2,24 @@
 
 `L = sum of the losses of real targets / their number`; `L_i` is the part of position i with the
 same denominator. Sums accumulate in at least float32 whatever the compute type.
+
+Of a large vocabulary the logits of a few positions are held at a time (`entries`): their losses'
+gradients are taken in the same pass, so that no logit is computed twice.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from jaxfeat.nn.copies import Copies, over_positions
+from jaxfeat import tree
+from jaxfeat.nn.copies import Copies, over_examples, over_positions
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Batch, Tree
+
+ENTRIES = 2**24  # logits that are held together unless told otherwise
 
 
 def token_nll(logits: Array, target: Array) -> Array:
@@ -43,46 +52,103 @@ def mean_loss(logits: Array, batch: Batch) -> Array:
     return jnp.sum(terms) / count_targets(batch).astype(terms.dtype)
 
 
-def chunked_nll(
+def batch_loss(
     decoder: Decoder,
     outer: Tree,
     resid: Array,
-    target: Array,
+    batch: Batch,
     *,
-    chunk: int,
+    count: Array | None = None,
     copies: Copies = None,
+    entries: int = ENTRIES,
 ) -> Array:
-    """`token_nll` of one example without ever holding `[T, V]` logits.
-
-    The vocabulary is read in chunks of `chunk` ids through `unembed(outer, normed, ids)`; the
-    backward pass recomputes each chunk.
+    """`L` out of the residual stream at layer N: nats per real target.
 
     Args:
-        resid: `[T, D]` at layer N, before the final norm.
-        target: `[T]`.
-        chunk: ids at a time; memory is O(T chunk).
-
-    Returns:
-        `[T]` in nats.
+        outer: the parameters outside of blocks. resid: `[B, T, D]`, before the final norm.
+        count: the denominator; by default the number of real targets.
+        copies: segment starts of untied parameters.
+        entries: logits that are held together: memory follows it, the value does not. Above it
+            only reverse-mode derivatives exist.
     """
-    normed = over_positions(decoder.norm, outer, copies, resid)
-    starts = jnp.arange(0, decoder.vocab, chunk)
+    count = count_targets(batch) if count is None else count
+    read = partial(_read, decoder, copies)
+    if batch.token.size * decoder.vocab <= entries:
+        total = jnp.sum(loss_terms(read(outer, resid), batch))
+    else:
+        groups = _in_groups(resid, batch, copies, entries // decoder.vocab)
+        total = _summed(read)(outer, *groups)
+    return total / count.astype(total.dtype)
 
-    def logits_of(ids):
-        return over_positions(lambda o, x, i: decoder.unembed(o, x, i), outer, copies, normed, ids)
 
-    @jax.checkpoint
-    def step(carry, start):
-        top, total = carry
-        ids = start + jnp.arange(chunk)
-        real = ids < decoder.vocab
-        rows = jnp.broadcast_to(jnp.where(real, ids, 0), (resid.shape[0], chunk))
-        part = jnp.where(real, widen(logits_of(rows)), -jnp.inf)
-        new = jnp.maximum(top, jax.lax.stop_gradient(part.max(axis=-1)))
-        total = total * jnp.exp(top - new) + jnp.exp(part - new[:, None]).sum(axis=-1)
-        return (new, total), None
+def token_losses(
+    decoder: Decoder,
+    outer: Tree,
+    resid: Array,
+    batch: Batch,
+    *,
+    copies: Copies = None,
+    entries: int = ENTRIES,
+) -> Array:
+    """`[B, T]` losses in nats, 0 where a target does not count; arguments as in `batch_loss`."""
+    read = partial(_read, decoder, copies)
+    groups = _in_groups(resid, batch, copies, entries // decoder.vocab)
+    terms = jax.lax.map(lambda group: loss_terms(read(outer, group[0]), group[1]), groups)
+    return terms.reshape(-1)[: batch.token.size].reshape(batch.token.shape)
 
-    picked = widen(logits_of(target[:, None]))[:, 0]
-    low = jnp.full(resid.shape[0], jnp.finfo(picked.dtype).min, picked.dtype)
-    (top, total), _ = jax.lax.scan(step, (low, jnp.zeros_like(low)), starts)
-    return top + jnp.log(total) - picked
+
+def _read(decoder: Decoder, copies: Copies, outer: Tree, resid: Array) -> Array:
+    """Logits `[B, T, V]` of the residual stream at layer N."""
+
+    def one(resid: Array) -> Array:
+        normed = over_positions(decoder.norm, outer, copies, resid)
+        return over_positions(decoder.unembed, outer, copies, normed)
+
+    return over_examples(one, copies, resid)
+
+
+def _in_groups(resid: Array, batch: Batch, copies: Copies, rows: int) -> tuple[Array, Batch]:
+    """Residuals and targets as `[groups, examples, T, ..]` of at most so many positions each.
+
+    Of tied parameters every position is an example of length 1; the last group is padded.
+    """
+    if copies is None:
+        resid, batch = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (resid, batch))
+    count, length = batch.token.shape
+    groups = -(-count // max(1, rows // length))
+    size = -(-count // groups)
+
+    def split(x: Array) -> Array:
+        padded = jnp.pad(x, ((0, groups * size - count), *((0, 0) for _ in x.shape[1:])))
+        return padded.reshape(groups, size, *x.shape[1:])
+
+    return jax.tree.map(split, (resid, batch))
+
+
+def _summed(read: Callable[[Tree, Array], Array]) -> Callable[[Tree, Array, Batch], Array]:
+    """The sum of the losses of groups; the gradients of a group are taken while it is read."""
+
+    def one(outer: Tree, resid: Array, batch: Batch) -> Array:
+        return jnp.sum(loss_terms(read(outer, resid), batch))
+
+    @jax.custom_vjp
+    def summed(outer: Tree, resid: Array, batch: Batch) -> Array:
+        return jnp.sum(jax.lax.map(lambda group: one(outer, *group), (resid, batch)))
+
+    def forward(outer: Tree, resid: Array, batch: Batch):
+        def step(sums: tuple, group: tuple[Array, Batch]) -> tuple[tuple, Array]:
+            more, grads = jax.value_and_grad(one, (0, 1))(outer, *group)
+            return tree.add(sums, (more, jax.tree.map(widen, grads[0]))), grads[1]
+
+        wide = lambda x: jnp.zeros_like(widen(x))
+        zero = wide(resid[0, 0, 0, 0]), jax.tree.map(wide, outer)
+        (total, d_outer), d_resid = jax.lax.scan(step, zero, (resid, batch))
+        narrow = jax.tree.map(lambda d, x: d.astype(x.dtype), d_outer, outer)
+        return total, (narrow, d_resid)
+
+    def backward(kept: tuple[Tree, Array], d_total: Array):
+        d_outer, d_resid = kept
+        return tree.scale(d_total, d_outer), d_total * d_resid, None
+
+    summed.defvjp(forward, backward)
+    return summed

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from jaxfeat import tree
 from jaxfeat.grads.moments import StepRule, decay_terms, make_optimizer
-from jaxfeat.nn.blocks import forward
+from jaxfeat.nn.blocks import residuals
 from jaxfeat.nn.copies import Copies
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.nn.loss import mean_loss
+from jaxfeat.nn.loss import batch_loss
 from jaxfeat.nn.route import check_route
 from jaxfeat.types import Array, Batch, Tree, UserError
 
@@ -49,8 +49,8 @@ def make_update(decoder: Decoder, rule: StepRule, *, route=None, copies: Copies 
             raise UserError(f"state: {given} of another optimiser given, {rule.name!r} is trained")
 
         def loss(params: Tree) -> Array:
-            out = forward(decoder, params, batch, route=route, copies=copies)
-            return mean_loss(out.logits, batch)
+            resid = residuals(decoder, params, batch, route=route, copies=copies)[0]
+            return batch_loss(decoder, params["outer"], resid[:, -1], batch, copies=copies)
 
         value, grads = jax.value_and_grad(loss)(state.params)
         wide = jax.tree.map(tree.widen, grads)

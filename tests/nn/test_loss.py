@@ -1,4 +1,4 @@
-"""Do losses add up over anything, and does reading the vocabulary in chunks change nothing?"""
+"""Do losses add up over anything, and do they not depend on how many logits are held?"""
 
 from functools import partial
 
@@ -10,7 +10,14 @@ import tiny
 from tiny import LENGTH, QUICK, VOCAB, close, to64
 
 from jaxfeat import tree
-from jaxfeat.nn.loss import chunked_nll, count_targets, loss_terms, mean_loss, token_nll
+from jaxfeat.nn.loss import (
+    batch_loss,
+    count_targets,
+    loss_terms,
+    mean_loss,
+    token_losses,
+    token_nll,
+)
 
 GPT2 = tiny.gpt2(1, 2)
 LOGITS = np.random.default_rng(0).normal(size=(4, LENGTH, VOCAB)) * 3
@@ -71,64 +78,77 @@ def test_bfloat16_sums_wide():
     np.testing.assert_allclose(found, np.log(VOCAB), rtol=1e-5)
 
 
-@partial(jax.jit, static_argnames=("chunk", "copies"), compiler_options=QUICK)
-def both(outer, resid, target, chunk, copies=None):
-    """Losses and gradients of a weighted sum of them, chunked and not."""
-    weight = jnp.arange(1.0, LENGTH + 1)
-
-    def chunked(outer, resid):
-        found = chunked_nll(GPT2, outer, resid, target, chunk=chunk, copies=copies)
-        return found @ weight, found
-
-    def whole(outer, resid):
-        def one(o, x, t):
-            return token_nll(GPT2.unembed(o, GPT2.norm(o, x)), t)
-
-        if copies is None:
-            found = jax.vmap(one, (None, 0, 0))(outer, resid, target)
-        else:
-            own = jax.tree.map(lambda a: jnp.repeat(a, LENGTH // len(copies), 0), outer)
-            found = jax.vmap(one)(own, resid, target)
-        return found @ weight, found
-
-    return [jax.grad(f, (0, 1), has_aux=True)(outer, resid) for f in (chunked, whole)]
+@partial(jax.jit, static_argnames=("entries", "copies"), compiler_options=QUICK)
+def both(outer, resid, batch, entries, copies=None):
+    """Loss, its gradients and the single losses, with few and with all logits held together."""
+    found = []
+    for most in (entries, 10**9):
+        loss = lambda o, x, n=most: batch_loss(GPT2, o, x, batch, copies=copies, entries=n)
+        terms = token_losses(GPT2, outer, resid, batch, copies=copies, entries=most)
+        found.append((jax.value_and_grad(loss, (0, 1))(outer, resid), terms))
+    return found
 
 
-@pytest.mark.parametrize("chunk", [1, 4, VOCAB, 50])
-def test_chunked(chunk):
-    """Values and gradients equal for chunks that divide the vocabulary, do not, or exceed it."""
+def readout(copies=0):
+    """Parameters, residuals and a batch with padding, in float64."""
+    outer = to64(tiny.params_of(GPT2, copies=copies)["outer"])
+    resid = jnp.asarray(np.random.default_rng(1).normal(size=(4, LENGTH, 8)))
+    return outer, resid, tiny.batch_of(4, pads=1)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 8, LENGTH * 4 - 1])
+def test_few_logits_at_a_time(rows):
+    """Values and gradients are the same for groups that divide the positions and that do not."""
     with jax.enable_x64(True):
-        outer = to64(tiny.params_of(GPT2)["outer"])
-        resid = jnp.asarray(np.random.default_rng(1).normal(size=(LENGTH, 8)))
-        chunked, whole = both(outer, resid, tiny.batch_of(1).target[0], chunk)
-    close(chunked, whole, 1e-13)
+        outer, resid, batch = readout()
+        few, whole = both(outer, resid, batch, rows * VOCAB)
+        close(few, whole, 1e-13)
+        logits = jax.vmap(jax.vmap(lambda x: GPT2.unembed(outer, GPT2.norm(outer, x))))(resid)
+        close(whole[1], loss_terms(logits, batch), 1e-13)
+        close(whole[0][0], mean_loss(logits, batch), 1e-13)
 
 
-def test_chunked_copies():
-    """Each position reads its own copy's table."""
+def test_few_logits_of_copies():
+    """Each position reads its own copy's table, whole examples at a time."""
     with jax.enable_x64(True):
-        outer = to64(tiny.params_of(GPT2, copies=2)["outer"])
-        resid = jnp.asarray(np.random.default_rng(1).normal(size=(LENGTH, 8)))
-        chunked, whole = both(outer, resid, tiny.batch_of(1).target[0], 4, (0, 3))
-    close(chunked, whole, 1e-13)
+        few, whole = both(*readout(2), 2 * LENGTH * VOCAB, (0, 3))
+        close(few, whole, 1e-13)
 
 
-def test_chunked_large_logits():
+def test_few_logits_of_size_1e4():
     """Logits of 1e4: finite, and equal to the whole in float32."""
     outer = tiny.params_of(GPT2)["outer"]
     outer["ln_f"]["scale"] = outer["ln_f"]["scale"] * 1e4
-    resid = np.random.default_rng(1).normal(size=(LENGTH, 8)).astype(np.float32)
-    chunked, whole = both(outer, resid, tiny.batch_of(1).target[0], 4)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(chunked))
-    close(chunked, whole, 1e-5)
+    resid = np.random.default_rng(1).normal(size=(4, LENGTH, 8)).astype(np.float32)
+    few, whole = both(outer, resid, tiny.batch_of(4), 4 * VOCAB)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(few))
+    close(few, whole, 1e-5)
 
 
-def test_chunked_never_holds_the_vocabulary():
-    """No array of the program, gradient included, has T times V entries."""
-    decoder = tiny.make_gpt2(tiny.GPT2Config(vocab=4096, length=LENGTH, width=8, heads=2, layers=1))
+def test_few_logits_scale():
+    """A multiple of the loss has that multiple of the gradient; seeds run under vmap."""
+    with jax.enable_x64(True):
+        outer, resid, batch = readout()
+        loss = lambda x, c: c * batch_loss(GPT2, outer, x, batch, entries=5 * VOCAB)
+        one, three = (jax.grad(loss)(resid, c) for c in (1.0, 3.0))
+        close(three, 3 * one, 1e-13)
+        two = jax.vmap(jax.grad(loss), (0, None))(jnp.stack([resid, 2 * resid]), 1.0)
+        close(two[0], one, 1e-13)
+
+
+def test_the_vocabulary_is_never_held_at_all_positions():
+    """No array of the program, gradient included, has B T V entries; memory follows `entries`."""
+    vocab = 4096
+    decoder = tiny.make_gpt2(tiny.GPT2Config(vocab, LENGTH, width=8, heads=2, layers=1))
     outer = jax.eval_shape(decoder.init, jax.random.key(0))["outer"]
-    resid = jax.ShapeDtypeStruct((64, 8), jnp.float32)
-    target = jax.ShapeDtypeStruct((64,), jnp.int32)
-    grad = jax.grad(lambda o, x, t: chunked_nll(decoder, o, x, t, chunk=256).sum(), (0, 1))
-    program = jax.jit(grad).lower(outer, resid, target).as_text()
-    assert "tensor<64x256xf32>" in program and "64x4096" not in program
+    resid = jax.ShapeDtypeStruct((16, LENGTH, 8), jnp.float32)
+    batch = jax.eval_shape(lambda: tiny.batch_of(16))
+    memory = []
+    for rows in (4, 32):
+        loss = lambda o, x, b, n=rows: batch_loss(decoder, o, x, b, entries=n * vocab)
+        program = jax.jit(jax.grad(loss, (0, 1))).lower(outer, resid, batch).compile()
+        text = program.as_text()
+        assert f"f32[{rows},{vocab}]" in text or f"f32[{rows},1,{vocab}]" in text
+        assert f"f32[{16 * LENGTH},{vocab}]" not in text
+        memory.append(program.memory_analysis().temp_size_in_bytes)
+    assert memory[1] - memory[0] > 28 * vocab * 4
