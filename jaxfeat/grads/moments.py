@@ -182,10 +182,13 @@ def spread(parts: Parts, plan: Plan, params: Tree) -> tuple[Tree, Tree]:
     return component(0), component(1)
 
 
-def step_sizes(parts: Parts, plan: Plan, whole: Tree) -> Array:
+def step_sizes(parts: Parts, plan: Plan, whole: Tree, total: Array) -> Array:
     """`|G_c|` of direct, precached and shared and `|G|` of the whole step, `[nodes, 4]`.
 
     Where a component is far larger than the whole, components cancel.
+
+    Args:
+        whole: the whole step, cut as the parts are. total: its square, uncut.
     """
     rows = len(plan.rows)
     square, along, paired = (jnp.zeros(rows) for _ in range(3))
@@ -207,7 +210,6 @@ def step_sizes(parts: Parts, plan: Plan, whole: Tree) -> Array:
     index = row_index(plan)
     both = jnp.array(index[:, 1] >= 0)
     direct, precached = index[:, 0], np.maximum(index[:, 1], 0)
-    total = tree.dot(whole, whole)
     rest = total + square[direct] - 2 * along[direct]
     rest += jnp.where(both, square[precached] - 2 * along[precached] + 2 * paired[direct], 0)
     before = jnp.where(both, square[precached], 0)

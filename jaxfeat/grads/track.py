@@ -30,6 +30,7 @@ from jaxfeat.grads.moments import (
     step_scale,
     step_sizes,
 )
+from jaxfeat.grads.occurring import cut_tables, renumber
 from jaxfeat.grads.plan import Plan, row_index
 from jaxfeat.grads.split import check_causal, cotangents, row_cotangents
 from jaxfeat.grads.sweep import Parts, View, pull, push, zero_parts
@@ -48,6 +49,8 @@ class Tracker(NamedTuple):
     real step, theirs do not. `by_copy` names segments of positions, at least as fine as `copies`,
     and adds each component's part by the same copy. `ends` is "start" (movements along the steps
     are taken at the window's start) or "both" (the mean of both ends: second order in the step).
+    `occurring` `[K]` lists every token of training and of E, where moments and steps of other
+    tokens' embedding rows, which are 0, are not to be held (`jaxfeat.grads.occurring`).
     """
 
     decoder: Decoder
@@ -58,6 +61,7 @@ class Tracker(NamedTuple):
     ends: str = "start"
     also_sgd: bool = False
     by_copy: Copies = None
+    occurring: np.ndarray | None = None
 
     @property
     def parts(self) -> int:
@@ -136,13 +140,14 @@ def start_window(tracker: Tracker, params: Tree, moments: Moments | None = None)
         UserError: as `check_tracker`; segments by copy that do not fit.
     """
     check_tracker(tracker)
-    zero, also = zero_parts(params, tracker.plan), {}
+    zero, also = zero_parts(_cut(tracker, params), tracker.plan), {}
     by_copy = None
     if tracker.also_sgd:
         also["sgd"] = Steps(zero, tree.zeros(params))
     if tracker.by_copy not in (None, tracker.copies):
-        fine = _untied(tracker, params)[1]
-        by_copy = also["same_copy"] = Steps(zero_parts(fine, tracker.plan), tree.zeros(fine))
+        untied, fine = _untied(tracker, params)
+        zero_fine = zero_parts(_cut(untied, fine), tracker.plan)
+        by_copy = also["same_copy"] = Steps(zero_fine, tree.zeros(fine))
     decay = tree.zeros(params) if tracker.rule.decay else None
     moments = Moments(zero, by_copy) if moments is None else moments
     return Window(moments, zero, params, also, decay)
@@ -168,7 +173,7 @@ def advance(
         rows = advance_moments(rule, window.moments.rows, grads.rows)
     else:
         rows = _take_in(tracker, window.moments.rows, params, batch)
-    steps = tree.add(window.steps, scale_parts(rows, scale))
+    steps = tree.add(window.steps, scale_parts(rows, _cut(tracker, scale)))
     if tracker.also_sgd:
         grow = lambda total, g: jax.tree.map(lambda x, y: x + learning_rate * y, total, g)
         also["sgd"] = grow(also["sgd"], grads)
@@ -179,7 +184,7 @@ def advance(
         by_copy = advance_moments(rule, by_copy, found)
         fine_scale = refine_copies(scale, tracker.copies, tracker.by_copy)
         step = Steps(
-            scale_parts(by_copy.rows, fine_scale),
+            scale_parts(by_copy.rows, _cut(untied, fine_scale)),
             jax.tree.map(lambda m, s: m * s, by_copy.whole, fine_scale),
         )
         also["same_copy"] = tree.add(also["same_copy"], step)
@@ -201,7 +206,7 @@ def component_steps(
     """The rows' moments after one update and the steps `G_c` that it consists of; as `advance`."""
     moments = _take_in(tracker, moments, params, batch)
     scale = step_scale(tracker.rule, learning_rate, opt_state, params)
-    return moments, scale_parts(moments, scale)
+    return moments, scale_parts(moments, _cut(tracker, scale))
 
 
 def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Movement:
@@ -239,8 +244,14 @@ def measure(tracker: Tracker, window: Window, params: Tree, held: Batch) -> Move
     groups = _in_groups(held, tracker.plan.examples)
     join = lambda x: jnp.moveaxis(x, 0, -3).reshape(*x.shape[1:-2], -1, x.shape[-1])
     before, after, along = jax.tree.map(join, jax.lax.map(part, groups))
-    sizes = step_sizes(window.steps, tracker.plan, whole)
+    cut = _cut(tracker, whole)
+    sizes = step_sizes(window.steps, tracker.plan, cut, tree.dot(whole, whole))
     return Movement(before, after, along[0], sizes, dict(zip(tracker.also, along[1:], strict=True)))
+
+
+def _cut(tracker: Tracker, params: Tree) -> Tree:
+    """Parameters, or values like them, without the rows of tokens that do not occur."""
+    return cut_tables(tracker.decoder, params, tracker.occurring, tracker.copies)
 
 
 def _untied(tracker: Tracker, params: Tree) -> tuple[Tracker, Tree]:
@@ -271,17 +282,19 @@ def _gradients(
     """
     t, length = tracker, batch.token.shape[1]
     route, copies = resolve(t.route, length), check_copies(t.copies, length)
-    onto = zero_parts(params, t.plan) if onto is None else onto
+    onto = zero_parts(_cut(t, params), t.plan) if onto is None else onto
     with jax.default_matmul_precision("highest"):
         found = cotangents(t.decoder, params, batch, route=route, copies=copies, gradient=whole)
         rows = weight * jnp.moveaxis(row_cotangents(found, t.plan), 1, 0)
+        held, listed = renumber(batch, t.occurring, t.decoder.vocab)
+        rows = jnp.where(listed, rows, jnp.nan)  # else an unlisted token's part would be lost
 
         def add(onto: Parts, group: tuple[Batch, Array, Array]) -> tuple[Parts, None]:
             batch, resid, rows = group
-            view = View(t.decoder, params, batch, resid, route, copies)
+            view = View(t.decoder, _cut(t, params), batch, resid, route, copies)
             return pull(view, jnp.moveaxis(rows, 0, 1), t.plan, onto), None
 
-        groups = _in_groups((batch, found.resid, rows), t.plan.examples)
+        groups = _in_groups((held, found.resid, rows), t.plan.examples)
         return jax.lax.scan(add, onto, groups)[0], found.gradient
 
 
@@ -301,7 +314,9 @@ def _along(
     """
     plan = tracker.plan
     resid, move = jax.linearize(lambda p: _resid(tracker, p, held), params)
-    view = View(tracker.decoder, params, held, resid, None, tracker.copies)
+    numbered, listed = renumber(held, tracker.occurring, tracker.decoder.vocab)
+    seen = jnp.where(listed, resid, jnp.nan)
+    view = View(tracker.decoder, _cut(tracker, params), numbered, seen, None, tracker.copies)
     index = row_index(plan)
     missing = jnp.array(index[:, 1] < 0)[:, None, None]
     nodes = lambda step: at_nodes(move(step), plan.nodes)

@@ -138,6 +138,11 @@ def make_gpt2(config: GPT2Config) -> Decoder:
     query, memory, mlp_out = of_block("query"), of_block("memory"), of_block("mlp_out")
     attn_out, normed = of_block("attn_out"), of_block("normed")
 
+    def embed(p: Tree, token: Array, position: Array) -> Array:
+        # not through linen, which would refuse a table that is cut to the tokens that occur
+        row = lambda name, n: jnp.take(p[name]["embedding"], n, axis=0)
+        return row("wte", token) + row("wpe", position)
+
     def column(p, const, resid, i, position, visible, route):
         del const, position
         mixed = attend_column(p, normed(p, resid), query(p, resid[i]), visible, route)
@@ -150,7 +155,7 @@ def make_gpt2(config: GPT2Config) -> Decoder:
         vocab=c.vocab,
         length=c.length,
         init=init,
-        embed=of_outer("embed"),
+        embed=embed,
         norm=of_outer("norm"),
         unembed=of_outer("unembed"),
         query=lambda p, const, resid, position: query(p, resid),
@@ -158,6 +163,7 @@ def make_gpt2(config: GPT2Config) -> Decoder:
         attn_out=lambda p, const, mixed: attn_out(p, mixed),
         mlp_out=lambda p, const, resid, attn: mlp_out(p, resid, attn),
         column=column,
+        by_token=(("wte", "embedding"),),
     )
 
 

@@ -34,7 +34,8 @@ class Decoder(NamedTuple):
     `blocks` is a tree whose leaves are stacked on a leading axis [N], or a tuple of N trees.
     `consts` holds per-block arrays that are no parameters (windows, rotary frequencies), stacked
     or as a tuple likewise, or None. `layers` is N, `width` is D, `vocab` is V; `length` is the most
-    positions that the model has, None without a limit.
+    positions that the model has, None without a limit. `by_token` names the tables `[V, ..]` of
+    `outer`, by their paths, of which `embed` reads nothing but the row of its token.
 
     Fields, for one position each unless a shape says otherwise:
         init(key) -> params
@@ -69,6 +70,7 @@ class Decoder(NamedTuple):
     consts: Any = None
     causal: bool = True
     length: int | None = None
+    by_token: tuple[tuple[str, ...], ...] = ()
 
 
 def check_batch(decoder: Decoder, batch: Batch) -> None:

@@ -84,7 +84,7 @@ def program(copies, name):
                 parts=split_by_definition(DECODER, before, batch, NODES, **graph),
                 moments=tree.index(both, 0),
                 steps=tree.index(both, 1),
-                sizes=step_sizes(steps, plan, before),
+                sizes=step_sizes(steps, plan, before, tree.dot(before, before)),
                 scale=step_scale(rule, rate, new.opt_state, before),
             ),
         )
