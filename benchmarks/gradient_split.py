@@ -2,6 +2,7 @@
 
     python -m benchmarks.gradient_split --preset majority   # about 6 minutes on 2 cores
     python -m benchmarks.gradient_split --preset othello    # about 3 minutes: 84 nodes, 48 pairs
+    python -m benchmarks.gradient_split --preset tinystories   # a minute: 50,257 tokens, 22 features
 
 One process measures the machine's matmul peak, plain updates of every variant, a tracking step
 (component moments and movements at every node, with JVPs at every update and at every eighth) and
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import harness
 from jaxfeat.data import othello, toy
@@ -35,7 +37,8 @@ from jaxfeat.train.step import init_state, make_update
 from jaxfeat.train.variants import VARIANTS, init_params, make_variant
 from jaxfeat.types import Array, Batch, UserError, make_batch
 
-TIED, MYOPIC = "standard", "myopic"
+TIED, OCCURRING = "standard", "occurring rows"
+TASKS = ("majority", "othello", "tinystories")
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Config:
     """Sizes of the measured task, with the settings of arXiv 2603.14087."""
 
     task: str = "majority"
-    """majority, or othello: 8 x 8, every fourth move, 16 squares x 3 types in one run."""
+    """majority; othello: 8 x 8, every fourth move, 16 squares x 3 types in one run; tinystories:
+    GPT-2's vocabulary, positions 30-34, 22 features, with all embedding rows and with occurring
+    ones."""
 
     width: int = 128
     """Residual width D."""
@@ -58,9 +63,10 @@ class Config:
     batch: int = 256
     """Sequences an update, and sequences of E."""
     first: int = 2
-    """First tracked position; all later ones are tracked (every fourth of Othello's)."""
+    """First tracked position; all later ones are tracked (every fourth of Othello's, five of
+    tinystories')."""
     updates: int = 8
-    """Updates a measured program (a multiple of 8; of Othello's any number)."""
+    """Updates a measured program (a multiple of 8; of the others any number)."""
     repeats: int = 5
     """Measured repeats of every program, at least 5 (3 of Othello's)."""
     memory_gb: float = 8.0
@@ -81,18 +87,27 @@ PRESETS = {
         task="othello", width=256, layers=6, batch=64, first=4, updates=1, repeats=3,
         definition_batch=0, chunks=4, memory_gb=5.0, examples=32,
     ),
+    "tinystories": Config(
+        task="tinystories", layers=4, batch=16, first=30, updates=2, definition_batch=0, chunks=1,
+    ),
     "smoke": Config(width=16, heads=2, inputs=3, outputs=3, batch=8, definition_batch=2),
 }  # fmt: skip
 OTHELLO_LENGTH, OTHELLO_SIZE = 61, 8
+STORY_LENGTH, STORY_VOCAB, STORY_OCCURRING, STORY_FEATURES = 64, 50_257, 6_000, 22
 CENTRAL = [8 * r + c for r in range(2, 6) for c in range(2, 6)]  # 16 squares
 
 
 class Task(NamedTuple):
-    """What is measured on: the model's sizes, a batch from a key, feature types at the nodes."""
+    """What is measured on: the model's sizes, a batch from a key, feature types at the nodes.
+
+    `features`: tallied at each node; `occurring`: the ids that the batches hold, where not all.
+    """
 
     shape: GPT2Config
     sample: Callable[[Array], Batch]
-    types: Callable[[Batch], Array] | None
+    features: int = 0
+    types: Callable[[Batch], Array] | None = None
+    occurring: np.ndarray | None = None
 
 
 def task_of(config: Config) -> Task:
@@ -103,7 +118,15 @@ def task_of(config: Config) -> Task:
         split = "train" if c.inputs > 3 else "all"
         draw = lambda key: make_batch(toy.sample(game, key, c.batch, split=split))
         shape = GPT2Config(game.vocab_size, length, c.width, c.heads, c.layers)
-        return Task(shape, draw, None)
+        return Task(shape, draw)
+    if c.task == "tinystories":
+        ids = np.random.default_rng(0).choice(STORY_VOCAB, STORY_OCCURRING, replace=False)
+        ids = np.sort(ids).astype(np.int32)
+        shape = GPT2Config(STORY_VOCAB, length, c.width, c.heads, c.layers)
+        draw = lambda key: make_batch(
+            jnp.asarray(ids)[jax.random.randint(key, (c.batch, length + 1), 0, len(ids))]
+        )
+        return Task(shape, draw, STORY_FEATURES, occurring=ids)
     vocab, central = othello.vocab_size(OTHELLO_SIZE), jnp.array(CENTRAL)
 
     def draw(key: Array) -> Batch:
@@ -115,12 +138,14 @@ def task_of(config: Config) -> Task:
         found = othello.feature_types(othello.boards_of(tokens, OTHELLO_SIZE), OTHELLO_SIZE)
         return features_at(found[:, :-1], nodes_of(c))[..., central]
 
-    return Task(GPT2Config(vocab, length, c.width, c.heads, c.layers), draw, types)
+    shape = GPT2Config(vocab, length, c.width, c.heads, c.layers)
+    return Task(shape, draw, len(CENTRAL), types)
 
 
 def length_of(config: Config) -> int:
     """Positions."""
-    return OTHELLO_LENGTH if config.task == "othello" else config.inputs + config.outputs
+    lengths = {"othello": OTHELLO_LENGTH, "tinystories": STORY_LENGTH}
+    return lengths.get(config.task, config.inputs + config.outputs)
 
 
 def required_flop(config: Config) -> dict[str, float]:
@@ -129,8 +154,8 @@ def required_flop(config: Config) -> dict[str, float]:
     Per token and block a forward pass needs 24 D^2 in its linear maps (12 D^2 weights) and
     4 D (t + 1) in attention at column t; a backward pass as much again for activations and as
     much for weights; a JVP as much for each of its two terms. A tracking step needs: forward,
-    backward and myopic backward for activations on the batch; forward and one JVP for all nodes
-    on E; per row (a component of a node) a VJP and a JVP, in its top block at one column with
+    backward and, below the readout, myopic backward for activations on the batch; forward and one
+    JVP for all nodes on E; per row (a component of a node) a VJP and a JVP, in its top block at one column with
     reassociated attention (4 H D (i + 1)), in the blocks below at columns <= i.
     """
     c, length = config, length_of(config)
@@ -153,21 +178,22 @@ def required_flop(config: Config) -> dict[str, float]:
     for layer, i in nodes_of(config):
         components = 1 if layer == c.layers else 2
         rows += components * (2 * column(i) + (layer - 1) * 2 * columns(i + 1))
-    tracking = 3 * (forward + unembed) + 3 * forward + 2 * rows
+    tracking = 3 * forward + 2 * unembed + 3 * forward + 2 * rows
     return {"plain": plain, "tracking": tracking}
 
 
 def nodes_of(config: Config) -> list[tuple[int, int]]:
     """The tracked nodes (layer, position)."""
-    end, step = (57, 4) if config.task == "othello" else (length_of(config), 1)
+    spans = {"othello": (57, 4), "tinystories": (config.first + 5, 1)}
+    end, step = spans.get(config.task, (length_of(config), 1))
     return [(k, i) for k in range(1, config.layers + 1) for i in range(config.first, end, step)]
 
 
 def measure_all(preset: str, config: Config) -> dict:
     """Compile, run in turn, print the table; the figures as a dict."""
     c, whole = config, config.task == "majority"
-    if c.task not in ("majority", "othello"):
-        raise UserError(f"--task: {c.task} given; valid are majority, othello")
+    if c.task not in TASKS:
+        raise UserError(f"--task: {c.task} given; valid are {', '.join(TASKS)}")
     if c.repeats < (5 if whole else 3) or c.updates < 1 or (whole and c.updates % 8):
         raise UserError("--repeats must be at least 5 (3) and --updates a multiple of 8 (1)")
     length, task = length_of(c), task_of(c)
@@ -200,7 +226,7 @@ def measure_all(preset: str, config: Config) -> dict:
     after, _ = jax.jit(update)(before, sample(step_key(key, jnp.int32(0))), rate)
     first = node_resid(tracker, before.params, held)
 
-    def tracking(stride: int, features: int = 0):
+    def tracking(stride: int, features: int = 0, tracker: Tracker = tracker):
         """Tracking alone, `updates` times; the update's results are given."""
         watch = Watch(tracker, held, stride)
         w = jax.random.normal(key, (len(nodes), max(features, 1), c.width))
@@ -230,7 +256,10 @@ def measure_all(preset: str, config: Config) -> dict:
         return harness.compile_program(program, before, after, tracked, updates=c.updates)
 
     if not whole:
-        programs["tracking"] = tracking(1, len(CENTRAL))
+        programs["tracking"] = tracking(1, task.features)
+        if task.occurring is not None:
+            fewer = tracker._replace(occurring=task.occurring)
+            programs[OCCURRING] = tracking(1, task.features, fewer)
         return _report(preset, c, programs)
     programs |= {
         "tracking": tracking(1),
@@ -259,7 +288,8 @@ def _report(
 ) -> dict:
     """Run all programs in turn, print the table; the figures as a dict."""
     c, nodes = config, nodes_of(config)
-    memory = {name: harness.peak_memory(programs[name]) for name in (TIED, "tracking")}
+    measured = [name for name in (TIED, "tracking", OCCURRING) if name in programs]
+    memory = {name: harness.peak_memory(programs[name]) for name in measured}
     times = harness.interleave(programs, c.repeats)
     need = required_flop(c)
     peak = [harness.matmul_flop() / t for t in times["peak"]]
@@ -283,6 +313,13 @@ def _report(
         "compile_plain_s": programs[TIED].compile_s,
         "compile_tracking_s": programs["tracking"].compile_s,
     }
+    if OCCURRING in times:
+        result |= {
+            "occurring_rows": STORY_OCCURRING,
+            "occurring_step_s": middle[OCCURRING],
+            "occurring_over_plain": harness.ratio(times[OCCURRING], times[TIED]),
+            "occurring_memory_bytes": memory[OCCURRING] - memory[TIED],
+        }
     if "stride 8" in times:
         ran = [name for name in VARIANTS if name in times]
         result |= {

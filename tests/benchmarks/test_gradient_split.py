@@ -38,7 +38,7 @@ def test_required_work_of_majority():
     whole = 2 * sum(column(t) for t in range(length))  # two blocks, one example
     head = 2 * width * vocab * length
     plain = 3 * batch * (whole + head)
-    work = 3 * batch * (whole + head)  # forward, backward, myopic backward, for activations
+    work = batch * (3 * whole + 2 * head)  # forward, backward, myopic backward, for activations
     work += 3 * batch * whole  # E: forward and the JVP's two terms
     for i in range(2, length):
         top = 2 * weights + 4 * heads * width * (i + 1)
