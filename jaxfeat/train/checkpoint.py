@@ -2,7 +2,7 @@
 
 A checkpoint is a pytree (`Run`) at a number of updates done, with the config it belongs to. Orbax
 writes it to a temporary folder that takes its name when it is whole; then the checksums of its
-files are written beside it, and with them it counts. Only the last two are kept.
+files are written beside it, and with them it counts. The last two are kept, of a ladder all.
 """
 
 import hashlib
@@ -22,14 +22,17 @@ SUMS = ".sha256.json"  # beside the checkpoint: file -> SHA-256; Orbax keeps no 
 KEPT = 2
 
 
-def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
-    """Write a checkpoint and drop all but this one and the last of the others.
+def save_checkpoint(
+    folder: str | os.PathLike, step: int, value: Tree, *, kept: int | None = KEPT
+) -> Path:
+    """Write a checkpoint; of it and the earlier ones the last few are kept.
 
     Args:
         folder: where the checkpoints of one run stand; it is made if needed. Relative paths, `~`
             and spaces are fine.
         step: updates done.
         value: a pytree of arrays.
+        kept: how many stay; None keeps all, as the ladder of a run does.
 
     Raises:
         UserError: a negative step, or a folder that cannot be made.
@@ -53,7 +56,7 @@ def save_checkpoint(folder: str | os.PathLike, step: int, value: Tree) -> Path:
     with replacing(_sums_of(path)) as temporary:
         temporary.write_text(json.dumps(_sums(path), indent=1), encoding="utf-8")
     others = [old for old in saved_steps(folder) if old != step]
-    for old in others[: max(len(others) + 1 - KEPT, 0)]:
+    for old in others[: 0 if kept is None else max(len(others) + 1 - kept, 0)]:
         gone = folder / f"{PREFIX}{old:08d}"
         _sums_of(gone).unlink()  # a half-deleted one does not count
         shutil.rmtree(gone)

@@ -246,15 +246,20 @@ def train(
     every: int,
     checkpoints: Path | None = None,
     on_log: Callable[[int, Run, Array], None] = lambda step, run, losses: None,
+    ladder: Sequence[int] = (),
+    unit: Callable[[Run, Array, Array], tuple[Run, Array]] | None = None,
 ) -> Run:
     """Run intervals of `every` updates until `steps` are done; go on where a checkpoint stands.
 
     Args:
         interval: a compiled program of `make_interval`, over seeds if `run` has them.
+        ladder: further steps to stop at (`ladder_steps`); `unit` is the program of a single update,
+            which leads there and on to the next multiple of `every`.
         run: before the first update (also the shape of what a checkpoint holds).
-        checkpoints: folder in which a checkpoint is written at every log; None for none.
-        on_log: called with (updates done, run, losses of the interval) before the checkpoint of
-            that step is written: what it writes is there whenever the checkpoint is.
+        checkpoints: folder in which a checkpoint is written after every `every` updates; None for
+            none.
+        on_log: called with (updates done, run, losses since the last call) at every stop, before
+            its checkpoint is written: what it writes is there whenever the checkpoint is.
 
     Raises:
         UserError: `every` does not divide `steps`, a checkpoint of another config, a loss that is
@@ -273,17 +278,44 @@ def train(
             )
         run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
     rate = jnp.asarray(_finite("learning_rate", learning_rate), jnp.float32)
-    for step in range(done + every, steps + 1, every):
-        run, losses = interval(run, key, rate)
+    stops = sorted({*range(every, steps + 1, every), *(s for s in ladder if 0 < s <= steps)})
+    if unit is None and any(s % every for s in stops):
+        raise UserError(f"ladder: {ladder} given, without a unit only multiples of {every}")
+    for step in (s for s in stops if s > done):
+        run, losses = _advance(interval, unit, run, key, rate, range(done, step), every)
         if not np.isfinite(losses).all():
             raise UserError(
-                f"the loss is not finite within updates {step - every}..{step}: a lower "
-                f"learning_rate than {learning_rate:g} is needed"
+                f"the loss is not finite within updates {done}..{step}: a lower learning_rate "
+                f"than {learning_rate:g} is needed"
             )
+        done = step
         on_log(step, run, losses)
-        if checkpoints is not None:
+        if checkpoints is not None and step % every == 0:
             save_checkpoint(checkpoints, step, run)
     return run
+
+
+def _advance(interval, unit, run: Run, key: Array, rate: Array, updates: range, every: int):
+    """These updates, by the interval where one fits, else one by one; the run and all losses."""
+    at, losses = updates.start, []
+    while at < updates.stop:
+        whole = at % every == 0 and at + every <= updates.stop
+        run, more = (interval if whole else unit)(run, key, rate)
+        at += every if whole else 1
+        losses.append(more)
+    return run, losses[0] if len(losses) == 1 else jnp.concatenate(losses, axis=-1)
+
+
+def ladder_steps(steps: int, every: int) -> tuple[int, ...]:
+    """The steps whose parameters are kept: 0, powers of two, multiples of `every`, and the last.
+
+    >>> ladder_steps(20, 8)
+    (0, 1, 2, 4, 8, 16, 20)
+    """
+    check_whole("steps", steps, 1)
+    check_whole("every", every, 1)
+    powers = (2**n for n in range(steps.bit_length()))
+    return tuple(sorted({0, steps, *powers, *range(0, steps, every)}))
 
 
 def _finite(name: str, value: Any) -> float:

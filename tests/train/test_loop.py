@@ -15,7 +15,15 @@ from jaxfeat.grads.tally import add_to_tally, open_tally
 from jaxfeat.grads.track import Movement
 from jaxfeat.nn.route import myopic, scaled
 from jaxfeat.train.checkpoint import saved_steps
-from jaxfeat.train.loop import Watch, finish_ledger, make_interval, start_run, take_in, train
+from jaxfeat.train.loop import (
+    Watch,
+    finish_ledger,
+    ladder_steps,
+    make_interval,
+    start_run,
+    take_in,
+    train,
+)
 from jaxfeat.train.step import init_state, make_update
 from jaxfeat.types import UserError
 
@@ -193,3 +201,38 @@ def test_another_optimiser_is_refused():
     state = init_state(StepRule("sgd"), small.params())
     with pytest.raises(UserError, match="EmptyState of another optimiser given, 'adam'"):
         make_update(small.DECODER, StepRule("adam"))(state, small.HELD, 0.1)
+
+
+def test_ladder(tmp_path):
+    """Powers of two on the way: the same updates; interrupted at any, the same bits."""
+    assert ladder_steps(6, 4) == (0, 1, 2, 4, 6) and ladder_steps(1, 5) == (0, 1)
+    interval = small.interval(watched=False)
+    unit = jax.jit(small.plain_interval(watched=False, steps=1), compiler_options=QUICK)
+
+    def go(folder, stop_at=None):
+        seen = {}
+
+        def on_log(step, run, losses):
+            seen[step] = (run.state.params, np.asarray(losses))
+            if step == stop_at:
+                raise KeyboardInterrupt
+
+        run = train(
+            interval, small.start(False), KEY, RATE, steps=8, every=4, checkpoints=folder,
+            on_log=on_log, ladder=ladder_steps(8, 4), unit=unit,
+        )  # fmt: skip
+        return run, seen
+
+    last, seen = go(tmp_path / "whole")
+    assert list(seen) == [1, 2, 4, 8] and [len(x) for _, x in seen.values()] == [1, 1, 2, 4]
+    losses = np.concatenate([x for _, x in seen.values()])
+    np.testing.assert_allclose(losses[:STEPS], small.after(1, False)[1], rtol=1e-5)
+    for stop in (1, 2, 4, 8):
+        with pytest.raises(KeyboardInterrupt):
+            go(tmp_path / "cut", stop)
+    assert saved_steps(tmp_path / "cut") == [4]
+    again, seen_last = go(tmp_path / "cut")
+    same(again, last)
+    same(seen_last[8], seen[8])
+    with pytest.raises(UserError, match="only multiples of 4"):
+        train(interval, small.start(False), KEY, RATE, steps=8, every=4, ladder=(1,))
