@@ -50,9 +50,9 @@ from jaxfeat.train.loop import (
     make_interval,
     over_seeds,
     start_run,
-    train,
 )
 from jaxfeat.train.metrics import evaluate
+from jaxfeat.train.schedule import train
 from jaxfeat.train.step import TrainState, init_state, make_update
 from jaxfeat.train.variants import Variant, init_params, make_variant
 from jaxfeat.types import Array, Batch, Node, Tree, UserError, check_tokens

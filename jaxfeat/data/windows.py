@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.data.order import epoch_rows
-from jaxfeat.data.tags import FEATURES, TokenTags
 from jaxfeat.data.tagged import DEPENDENCIES, POS_TAGS
+from jaxfeat.data.tags import FEATURES, TokenTags
 from jaxfeat.data.tokens import Tokens
 from jaxfeat.types import Array, Batch, UserError, make_batch
 
@@ -73,16 +73,20 @@ def make_windows(
         pos, dep = (none, none) if tags is None else tags[s]
         if len(pos) != len(ids) or len(dep) != len(ids):
             raise UserError(f"tags: story {s} has {len(ids)} tokens, {len(pos)} are tagged")
-        begin = lambda x, value: np.concatenate([np.array([value], x.dtype), x[lead:]])
-        flat["ids"].append(begin(ids, marker))
+        flat["ids"].append(_begun(ids[lead:], marker))
         flat["place"].append(np.arange(-1, len(ids) - lead, dtype=np.int32))
         flat["text"].append(np.isin(flat["place"][-1], (-1, len(ids) - lead - 1), invert=True))
-        flat["pos"].append(begin(pos, -1))
-        flat["dep"].append(begin(dep, -1))
+        flat["pos"].append(_begun(pos[lead:], -1))
+        flat["dep"].append(_begun(dep[lead:], -1))
     size = np.array([len(x) for x in flat["ids"]], np.int32)
     first = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
     arrays = {name: jnp.asarray(np.concatenate(parts)) for name, parts in flat.items()}
     return Windows(**arrays, first=jnp.asarray(first), size=jnp.asarray(size))
+
+
+def _begun(values: np.ndarray, first: int) -> np.ndarray:
+    """The values with one more before them, in their type."""
+    return np.concatenate([np.array([first], values.dtype), values])
 
 
 def epoch_windows(windows: Windows, key: Array, step: Array, batch: int, length: int) -> Cut:

@@ -19,7 +19,7 @@ from jaxfeat.nn.decoder import Decoder
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Batch, Tree
 
-ENTRIES = 2**24  # logits that are held together unless told otherwise
+ENTRIES = 2**23  # logits that are held together unless told otherwise
 
 
 def token_nll(logits: Array, target: Array) -> Array:

@@ -5,10 +5,8 @@ The updates between two logs are ONE compiled `lax.scan`: batches are made on th
 (or in groups, `over_seeds`), each with its own initialisation and data: a sweep is one program.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +24,6 @@ from jaxfeat.grads.track import (
     start_window,
 )
 from jaxfeat.nn.copies import check_copies
-from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.step import TrainState, Update, init_state
 from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
@@ -145,6 +142,50 @@ def make_interval(
     return interval
 
 
+def make_stretch(
+    update: Update, sample: Sample, most: int, *, watch: Watch | None = None
+) -> Callable[[Run, Array, Array, Array], tuple[Run, Array]]:
+    """The program of one window of any length: `(run, key, learning_rate, count) -> (run, losses)`.
+
+    One program leads from each step of a ladder to the next; with a watch the window ends in one
+    movement, whatever the watch's stride.
+
+    Args:
+        update, sample, watch: as in `make_interval`. most: updates that a window may have.
+
+    Returns:
+        A pure function for one seed; of its losses `[most]` the first `count` are set.
+    """
+    check_whole("most", most, 1)
+
+    def stretch(run: Run, key: Array, learning_rate: Array, count: Array) -> tuple[Run, Array]:
+        if (watch is None) != (run.tracked is None):
+            raise UserError("the run is tracked with a watch, or without one is not")
+        window = None
+        if watch is not None and run.tracked is not None:
+            window = start_window(watch.tracker, run.state.params, run.tracked.moments)
+
+        def one(n: Array, carry: tuple) -> tuple:
+            state, window, losses = carry
+            batch = sample(key, state.step)
+            new, loss = update(state, batch, learning_rate)
+            if watch is not None:
+                window = advance(
+                    watch.tracker, window, state.params, new.opt_state, batch, learning_rate
+                )
+            return new, window, losses.at[n].set(loss.astype(losses.dtype))
+
+        carry = run.state, window, jnp.zeros(most, jnp.float32)
+        state, window, losses = jax.lax.fori_loop(0, count, one, carry)
+        if watch is None or run.tracked is None:
+            return Run(state), losses
+        movement = measure(watch.tracker, window, state.params, watch.held)
+        tracked = take_in(run.tracked, window.moments, movement, watch)
+        return Run(state, tracked), losses
+
+    return stretch
+
+
 def _watched(
     one: Callable[[TrainState], tuple[TrainState, Batch, Array]], watch: Watch, learning_rate: Array
 ) -> Callable[[Run, None], tuple[Run, Array]]:
@@ -174,15 +215,15 @@ def _watched(
 
 
 def over_seeds(interval: Callable, at_once: int = 0) -> Callable:
-    """The interval of all seeds as one program: `(run [S], key [S], learning_rate)`.
+    """The interval (or stretch) of all seeds as one program: `(run [S], key [S], ...)`.
 
     Args:
         at_once: seeds that run side by side under `vmap`, the groups one after another; 0 means
             all. Memory grows with it, results do not depend on it beyond rounding.
     """
 
-    def all_seeds(run: Run, key: Array, learning_rate: Array) -> tuple[Run, Array]:
-        one = lambda pair: interval(*pair, learning_rate)
+    def all_seeds(run: Run, key: Array, *others: Array) -> tuple[Run, Array]:
+        one = lambda pair: interval(*pair, *others)
         if at_once == 0 or at_once >= key.shape[0]:
             return jax.vmap(one)((run, key))
         return jax.lax.map(one, (run, key), batch_size=at_once if at_once > 1 else None)
@@ -234,96 +275,3 @@ def finish_ledger(watch: Watch, runs: Sequence[Run], also: str | None = None) ->
     steps = [int(run.state.step) for run in runs]
     mask = np.asarray(watch.held.mask)[:, positions].T
     return make_ledger(watch.tracker.plan.nodes, steps, mask, copies)
-
-
-def train(
-    interval: Callable[[Run, Array, Array], tuple[Run, Array]],
-    run: Run,
-    key: Array,
-    learning_rate: float,
-    *,
-    steps: int,
-    every: int,
-    checkpoints: Path | None = None,
-    on_log: Callable[[int, Run, Array], None] = lambda step, run, losses: None,
-    ladder: Sequence[int] = (),
-    unit: Callable[[Run, Array, Array], tuple[Run, Array]] | None = None,
-) -> Run:
-    """Run intervals of `every` updates until `steps` are done; go on where a checkpoint stands.
-
-    Args:
-        interval: a compiled program of `make_interval`, over seeds if `run` has them.
-        ladder: further steps to stop at (`ladder_steps`); `unit` is the program of a single update,
-            which leads there and on to the next multiple of `every`.
-        run: before the first update (also the shape of what a checkpoint holds).
-        checkpoints: folder in which a checkpoint is written after every `every` updates; None for
-            none.
-        on_log: called with (updates done, run, losses since the last call) at every stop, before
-            its checkpoint is written: what it writes is there whenever the checkpoint is.
-
-    Raises:
-        UserError: `every` does not divide `steps`, a checkpoint of another config, a loss that is
-            not finite (the last checkpoint stands).
-    """
-    check_whole("steps", steps, 0)
-    if check_whole("log_every", every, 1) and steps % every:
-        raise UserError(f"log_every: {every} does not divide the {steps} steps")
-    done = 0
-    if checkpoints is not None and (saved := saved_steps(checkpoints)):
-        done = saved[-1]
-        if done % every or done > steps:
-            raise UserError(
-                f"{checkpoints} holds step {done}, which is no multiple of log_every {every} up to "
-                f"{steps}: it belongs to another run"
-            )
-        run = jax.tree.map(jnp.asarray, restore_checkpoint(checkpoints, run))
-    rate = jnp.asarray(_finite("learning_rate", learning_rate), jnp.float32)
-    stops = sorted({*range(every, steps + 1, every), *(s for s in ladder if 0 < s <= steps)})
-    if unit is None and any(s % every for s in stops):
-        raise UserError(f"ladder: {ladder} given, without a unit only multiples of {every}")
-    for step in (s for s in stops if s > done):
-        run, losses = _advance(interval, unit, run, key, rate, range(done, step), every)
-        if not np.isfinite(losses).all():
-            raise UserError(
-                f"the loss is not finite within updates {done}..{step}: a lower learning_rate "
-                f"than {learning_rate:g} is needed"
-            )
-        done = step
-        on_log(step, run, losses)
-        if checkpoints is not None and step % every == 0:
-            save_checkpoint(checkpoints, step, run)
-    return run
-
-
-def _advance(interval, unit, run: Run, key: Array, rate: Array, updates: range, every: int):
-    """These updates, by the interval where one fits, else one by one; the run and all losses."""
-    at, losses = updates.start, []
-    while at < updates.stop:
-        whole = at % every == 0 and at + every <= updates.stop
-        run, more = (interval if whole else unit)(run, key, rate)
-        at += every if whole else 1
-        losses.append(more)
-    return run, losses[0] if len(losses) == 1 else jnp.concatenate(losses, axis=-1)
-
-
-def ladder_steps(steps: int, every: int) -> tuple[int, ...]:
-    """The steps whose parameters are kept: 0, powers of two, multiples of `every`, and the last.
-
-    >>> ladder_steps(20, 8)
-    (0, 1, 2, 4, 8, 16, 20)
-    """
-    check_whole("steps", steps, 1)
-    check_whole("every", every, 1)
-    powers = (2**n for n in range(steps.bit_length()))
-    return tuple(sorted({0, steps, *powers, *range(0, steps, every)}))
-
-
-def _finite(name: str, value: Any) -> float:
-    """A finite number, whatever type it comes in."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"{name}: {value!r} given, a finite number needed")
-    return number

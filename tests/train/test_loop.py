@@ -18,12 +18,13 @@ from jaxfeat.train.checkpoint import saved_steps
 from jaxfeat.train.loop import (
     Watch,
     finish_ledger,
-    ladder_steps,
     make_interval,
+    make_stretch,
+    over_seeds,
     start_run,
     take_in,
-    train,
 )
+from jaxfeat.train.schedule import ladder_steps, train
 from jaxfeat.train.step import init_state, make_update
 from jaxfeat.types import UserError
 
@@ -206,8 +207,7 @@ def test_another_optimiser_is_refused():
 def test_ladder(tmp_path):
     """Powers of two on the way: the same updates; interrupted at any, the same bits."""
     assert ladder_steps(6, 4) == (0, 1, 2, 4, 6) and ladder_steps(1, 5) == (0, 1)
-    interval = small.interval(watched=False)
-    unit = jax.jit(small.plain_interval(watched=False, steps=1), compiler_options=QUICK)
+    stretch = jax.jit(make_stretch(small.UPDATE, small.SAMPLE, 3), compiler_options=QUICK)
 
     def go(folder, stop_at=None):
         seen = {}
@@ -218,8 +218,8 @@ def test_ladder(tmp_path):
                 raise KeyboardInterrupt
 
         run = train(
-            interval, small.start(False), KEY, RATE, steps=8, every=4, checkpoints=folder,
-            on_log=on_log, ladder=ladder_steps(8, 4), unit=unit,
+            stretch, small.start(False), KEY, RATE, steps=8, every=4, checkpoints=folder,
+            on_log=on_log, ladder=ladder_steps(8, 4), stretch=3,
         )  # fmt: skip
         return run, seen
 
@@ -235,4 +235,20 @@ def test_ladder(tmp_path):
     same(again, last)
     same(seen_last[8], seen[8])
     with pytest.raises(UserError, match="only multiples of 4"):
-        train(interval, small.start(False), KEY, RATE, steps=8, every=4, ladder=(1,))
+        train(stretch, small.start(False), KEY, RATE, steps=8, every=4, ladder=(1,))
+
+
+def test_stretch_is_a_window():
+    """A window of any length is that of the strided interval; seeds run side by side."""
+    stretch = make_stretch(small.UPDATE, small.SAMPLE, 6, watch=small.WATCH)
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), small.start())
+    keys = jnp.stack([KEY, KEY])
+    run = jax.jit(over_seeds(stretch, 1), compiler_options=QUICK)
+    found, losses = run(both, keys, jnp.float32(RATE), jnp.int32(STEPS))
+    expected, told = small.interval(stride=STEPS)(small.start(), KEY, jnp.float32(RATE))
+    assert losses.shape == (2, 6)
+    np.testing.assert_allclose(losses[1, :STEPS], told, rtol=1e-5)
+    near(tree.index(found.tracked.sums, 1), expected.tracked.sums, 1e-3)
+    near(tree.index(found.state.params, 0), expected.state.params, 1e-3)
+    with pytest.raises(UserError, match="tracked"):
+        stretch(small.start(False), KEY, jnp.float32(RATE), jnp.int32(1))
