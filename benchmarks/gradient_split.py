@@ -2,7 +2,7 @@
 
     python -m benchmarks.gradient_split --preset majority   # about 6 minutes on 2 cores
     python -m benchmarks.gradient_split --preset othello    # about 3 minutes: 84 nodes, 48 pairs
-    python -m benchmarks.gradient_split --preset tinystories   # a minute: 50,257 tokens, 22 features
+    python -m benchmarks.gradient_split --preset tinystories   # a minute: 50,257 ids, 22 features
 
 One process measures the machine's matmul peak, plain updates of every variant, a tracking step
 (component moments and movements at every node, with JVPs at every update and at every eighth) and
@@ -155,8 +155,8 @@ def required_flop(config: Config) -> dict[str, float]:
     4 D (t + 1) in attention at column t; a backward pass as much again for activations and as
     much for weights; a JVP as much for each of its two terms. A tracking step needs: forward,
     backward and, below the readout, myopic backward for activations on the batch; forward and one
-    JVP for all nodes on E; per row (a component of a node) a VJP and a JVP, in its top block at one column with
-    reassociated attention (4 H D (i + 1)), in the blocks below at columns <= i.
+    JVP for all nodes on E; per row (a component of a node) a VJP and a JVP, in its top block at one
+    column with reassociated attention (4 H D (i + 1)), in the blocks below at columns <= i.
     """
     c, length = config, length_of(config)
     width, batch = c.width, c.batch

@@ -32,19 +32,19 @@ from experiments.toy_config import (
 )
 from jaxfeat.data import toy
 from jaxfeat.features.probe import explained_share, features_at, fit_probes, score_probes
-from jaxfeat.grads.ledger import SUMS, Ledger, load_ledger, make_ledger, save_ledger
+from jaxfeat.grads.ledger import Ledger
 from jaxfeat.grads.moments import StepRule
-from jaxfeat.grads.track import Tracker, node_resid
+from jaxfeat.grads.track import Tracker
 from jaxfeat.grads.verify import split_residual
 from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.models.gpt2 import make_gpt2
 from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.run import folder
 from jaxfeat.run.progress import Progress, progress
+from jaxfeat.train import ledgers
 from jaxfeat.train.checkpoint import restore_checkpoint, save_checkpoint, saved_steps
 from jaxfeat.train.loop import (
     Run,
-    Tracked,
     Watch,
     fresh,
     make_interval,
@@ -158,8 +158,8 @@ def train_variant(
         }
         folder.append_metrics(workdir, line)
         if watch is not None and run.tracked is not None and step in ladder:
-            path = _snapshots(workdir, name) / f"{step}.npz"
-            _save_snapshot(path, watch, run.state.params, run.tracked)
+            place = _snapshots(workdir, name)
+            ledgers.save_snapshot(place, step, watch, run.state.params, run.tracked)
         if step:
             shown.tick(line["loss"], tokens=c.log_every * c.seeds * c.batch * length)
 
@@ -176,7 +176,8 @@ def train_variant(
     except UserError as error:
         raise UserError(f"variant {name}: {error}") from None
     if watch is not None:
-        _write_ledgers(config, name, ladder, workdir, watch)
+        place = _snapshots(workdir, name)
+        ledgers.write_ledgers(place, ladder, watch, workdir / "ledger", name)
     results = probe_all(c, decoder, variant, run.state.params)
     if name == "standard":
         before = probe_all(c, decoder, variant, params)
@@ -254,38 +255,9 @@ def _tidy(workdir: Path, name: str) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _save_snapshot(path: Path, watch: Watch, params: Tree, tracked: Tracked) -> None:
-    """A copy of all seeds' ledger sums and of the residuals at this step."""
-    resid = jax.jit(jax.vmap(lambda p: node_resid(watch.tracker, p, watch.held)))
-    arrays = {"resid": resid(params)} | tracked.sums._asdict()
-    for kind, sums in tracked.also.items():
-        arrays |= {f"{kind}_{name}": x for name, x in sums._asdict().items()}
-    save_arrays(path, arrays)
-
-
-def _write_ledgers(config: Config, name: str, ladder: list[int], workdir: Path, watch) -> None:
-    """One ledger a seed (and kind of step) out of the copies."""
-    place, nodes = _snapshots(workdir, name), watch.tracker.plan.nodes
-    copies = [load_arrays(place / f"{step}.npz") for step in ladder]
-    mask = np.ones((len(nodes), config.held), bool)
-    (workdir / "ledger").mkdir(exist_ok=True)
-    for kind in ("adam", *watch.tracker.also):
-        before = "" if kind == "adam" else f"{kind}_"
-        kept = [ladder[0], ladder[-1]] if kind == "sgd" else ladder
-        for s in range(config.seeds):
-            mine = [
-                {"resid": copy["resid"][s]} | {n: copy[before + n][s] for n in SUMS}
-                for step, copy in zip(ladder, copies, strict=True)
-                if step in kept
-            ]
-            ledger = make_ledger(nodes, kept, mask, mine)
-            save_ledger(ledger, workdir / "ledger" / f"{name}-{kind}-{s}.npz")
-
-
 def load_ledgers(config: Config, workdir: Path, name: str, kind: str = "adam") -> list[Ledger]:
     """The ledgers of a variant's seeds, of Adam's steps or of plain gradient steps ("sgd")."""
-    place = workdir / "ledger"
-    return [load_ledger(place / f"{name}-{kind}-{s}.npz") for s in range(config.seeds)]
+    return ledgers.load_ledgers(workdir / "ledger", name, config.seeds, kind)
 
 
 def read(config: Config, workdir: Path) -> Found:
@@ -297,11 +269,11 @@ def read(config: Config, workdir: Path) -> Found:
         before = {k.removeprefix("untrained_"): x for k, x in arrays.items() if "untrained_" in k}
         if before:
             probes["untrained"] = before
-    ledgers, sgd = (
+    adam, sgd = (
         {name: load_ledgers(config, workdir, name, kind) for name in config.tracked}
         if kind == "adam" or config.also_sgd
         else {}
         for kind in ("adam", "sgd")
     )
     metrics = folder.read_metrics(workdir)
-    return Found(config, probed_nodes(config), probes, metrics, ledgers, sgd)
+    return Found(config, probed_nodes(config), probes, metrics, adam, sgd)

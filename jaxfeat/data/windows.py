@@ -118,12 +118,16 @@ def cut_windows(windows: Windows, rows: Array, offset: Array, length: int) -> Cu
     return Cut(windows.ids[index], index, mask, share.astype(jnp.float32))
 
 
-def every_window(windows: Windows, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and offsets of windows that show each target of every story once, `[W]` each."""
-    size = np.asarray(windows.size)
-    rows = np.concatenate([np.full(max(1, -(-(n - 1) // length)), s) for s, n in enumerate(size)])
-    starts = [np.arange(0, max(n - 1, 1), length) for n in size]
-    return rows.astype(np.int32), np.concatenate(starts).astype(np.int32)
+def every_window(windows: Windows, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and offsets `[W]` of windows, `stride` apart, that hold every target of every story.
+    """
+    rows, offsets = [], []
+    for row, size in enumerate(np.asarray(windows.size).tolist()):
+        beyond = max(0, size - 1 - length)  # targets that the first window does not hold
+        starts = range(0, stride * -(-beyond // stride) + 1, stride)
+        rows += [row] * len(starts)
+        offsets += starts
+    return np.array(rows, np.int32), np.array(offsets, np.int32)
 
 
 def to_batch(cut: Cut) -> Batch:
