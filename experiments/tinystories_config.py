@@ -9,7 +9,7 @@ from experiments.toy_config import need
 from jaxfeat.data.text import BOUNDARIES
 from jaxfeat.grads.budget import fit_plan
 from jaxfeat.grads.occurring import cut_tables
-from jaxfeat.grads.plan import EXAMPLES, Plan, make_plan
+from jaxfeat.grads.plan import Plan, make_plan
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.run.trackers import TRACKERS
 
@@ -57,7 +57,7 @@ class Config:
     """Tokens of a window that are read (each predicts the next)."""
     batch: int = 32
     """Windows an update."""
-    steps: int = 768
+    steps: int = 512
     """Updates."""
     learning_rate: float = 2e-3
     """Of Adam."""
@@ -95,9 +95,9 @@ class Config:
     """Ridge penalty of the probes."""
     chunks: int = 1
     """Slices of columns that tracked nodes are grouped into; only speed depends on it."""
-    at_once: int = 1
+    at_once: int = 8
     """Tracked rows batched into one product; only speed and memory depend on it."""
-    examples: int = EXAMPLES
+    examples: int = 64
     """Sequences that tracking works on together; only speed and memory depend on it."""
     memory_gb: float = 4.0
     """What tracking may take beyond a plain update (GB)."""

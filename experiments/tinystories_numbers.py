@@ -154,10 +154,10 @@ def statements(found: Found) -> list[Statement]:
             made.append(_answer_statement(found, kind, name, blocked))
     for variant in found.ledgers:
         groups = found.setup.data.groups
-        others = [f for group, f in groups.items() if group != PLACE]
+        others = [n for group, features in groups.items() if group != PLACE for n in features]
         if variant == "standard" and others:
             told = parts_of(found, variant)
-            pair = [share(told, "precached", f) for f in (groups[PLACE], sum(others, []))]
+            pair = [share(told, "precached", f) for f in (groups[PLACE], others)]
             made.append(
                 Statement(
                     "Precached gradient builds more of the place than of syntax",

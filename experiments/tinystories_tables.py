@@ -120,10 +120,10 @@ def _feature_table(found: Found) -> tables.Table:
         row: list[Any] = [name]
         for model in MODELS:
             r = found.arrays[model]["r"][..., n]
-            by_layer = [np.nanmean(r[:, nodes == k]) for k in range(found.config.layers + 1)]
-            if np.isnan(by_layer).all():
+            if np.isnan(r).all():  # no held-out window has it
                 row += [None, None]
                 continue
+            by_layer = [np.nanmean(r[:, nodes == k]) for k in range(found.config.layers + 1)]
             best = int(np.nanargmax(by_layer))
             row += [told(np.nanmean(r[:, nodes == best], axis=1)), best]
         rows.append(row)
@@ -166,16 +166,21 @@ def write_tables(found: Found, workdir: Path) -> None:
     units = {name: "feature squared" for name in columns if name.endswith("mse")}
     write_table(workdir / "tables" / "probes.parquet", columns, units)
     for variant, held in found.ledgers.items():
-        told_parts, nodes = parts_of(found, variant), np.array(held[0].nodes)
-        stack = lambda part: np.stack([np.asarray(getattr(t, part)) for t in told_parts])
-        s, n, f = (x.ravel() for x in np.indices(stack("direct").shape))
+        parted, nodes = parts_of(found, variant), np.array(held[0].nodes)
+        parts: tuple[str, ...] = (*PARTS, "combined", "remainder", "fall", "scale")
+        values = {part: np.stack([np.asarray(getattr(t, part)) for t in parted]) for part in parts}
+        s, n, f = (x.ravel() for x in np.indices(values["direct"].shape))
         columns = {
             "seed": s, "layer": nodes[n, 0], "position": nodes[n, 1], "feature": names[f]
         }  # fmt: skip
-        parts = (*PARTS, "combined", "remainder", "fall", "scale")
-        columns |= {part: stack(part).ravel() for part in parts}
-        units = dict.fromkeys(parts, "feature variances")
+        columns |= {part: value.ravel() for part, value in values.items()}
+        units = {part: "feature variances" for part in parts}  # noqa: C420 (its type)
         write_table(workdir / "tables" / f"influence_{variant}.parquet", columns, units)
+    _write_places(found, workdir)
+
+
+def _write_places(found: Found, workdir: Path) -> None:
+    """Loss by place in the story, of every model and seed."""
     counted = found.setup.exam.counted
     place = np.asarray(found.setup.data.held_out.place)[np.asarray(found.setup.exam.cut.index)]
     at = np.minimum(place[:, 1:], place[:, 1:][counted].max())

@@ -94,7 +94,7 @@ def train_variants(config: Config, setup: Setup, workdir: Path, names: tuple[str
     told = trackers.open_tracker(
         config.log, workdir, name=workdir.name, config=config_dict(config)
     )
-    with progress(len(ladder_of(config)[1:]) * len(names), "train") as shown:
+    with progress(config.steps * len(names), "train") as shown:
         for name in names:
             _train_variant(config, name, setup, workdir, shown, told)
 
@@ -120,7 +120,7 @@ def _train_variant(
     c, done, ladder = config, workdir / "variants" / f"{name}.npz", ladder_of(config)
     running, copies = (workdir / "checkpoints" / f"{name}{end}" for end in ("", "-ledger"))
     if done.exists():
-        shown.begin(name, len(ladder) - 1, len(ladder) - 1)
+        shown.begin(name, c.steps, c.steps)
         _check_done(c, name, setup, workdir, done)
         return
     decoder, rule, variant, data = setup.decoder, StepRule(), variant_of(c, name), setup.data
@@ -147,14 +147,14 @@ def _train_variant(
         if watch is not None and run.tracked is not None and step in ledger_steps(c):
             ledgers.save_snapshot(copies, step, watch, run.state.params, run.tracked)
         if losses is not None:
-            read = losses.shape[-1] * c.seeds * c.batch * c.length
-            shown.tick(float(np.mean(losses)), tokens=read)
+            steps = losses.shape[-1]
+            read = steps * c.seeds * c.batch * c.length
+            shown.tick(float(np.mean(losses)), tokens=read, steps=steps)
 
     if start == 0:
         folder.truncate_metrics(workdir, -1, variant=name)
         log(0, run, None)
-    passed = sum(0 < step <= start for step in ladder)
-    shown.begin(name, passed, len(ladder) - 1)
+    shown.begin(name, start, c.steps)
     try:
         run = train(
             jax.jit(over_seeds(stretch, 1)), run, seed_keys(c, DATA), c.learning_rate,

@@ -26,7 +26,10 @@ print(json.dumps({
     "all": sorted({m.split(".")[0] for m in sys.modules}),
 }))
 """
-HEAVY = {"torch", "spacy", "datasets", "matplotlib", "sklearn", "pyarrow"}
+HEAVY = {
+    "torch", "spacy", "datasets", "tokenizers", "ftfy", "conllu", "matplotlib", "sklearn",
+    "pyarrow",
+}  # fmt: skip
 LAZY = HEAVY | {"tyro", "tqdm", "orbax", "transformers", "pandas"}
 
 

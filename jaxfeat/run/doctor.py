@@ -17,10 +17,9 @@ from jaxfeat.run.provenance import versions
 OPTIONAL = {
     "sklearn": "oracle of the probes in the tests (pip install scikit-learn)",
     "transformers": "oracle of the pretrained models in the tests",
-    "datasets": "text corpora by name; a local path needs none",
-    "spacy": "part-of-speech and dependency tags",
-    "tensorboard": "a tracker; never needed",
-    "wandb": "a tracker; never needed",
+    "spacy": 'tags of real text (pip install -e ".[tags]")',
+    "tensorboardX": "--log tensorboard; never needed",
+    "wandb": "--log wandb; never needed",
 }
 
 

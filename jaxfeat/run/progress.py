@@ -39,13 +39,14 @@ class Progress:
             if self.bar is not None:
                 self.bar.set_description(f"{self.name} (compiling)")
 
-    def tick(self, loss: Any = None, tokens: int = 0) -> None:
-        """A step is done."""
-        self.done += 1
+    def tick(self, loss: Any = None, tokens: int = 0, steps: int = 1) -> None:
+        """So many steps are done."""
+        crossed = (self.done + steps) // self.every > self.done // self.every
+        self.done += steps
         last, now = self.last, time.perf_counter()
         first = last is None
         end = self.done == self.total
-        show = now - self.shown > 0.5 if self.bar is not None else self.done % self.every == 0
+        show = now - self.shown > 0.5 if self.bar is not None else crossed
         told = ""
         if show or first or end:
             told = "" if loss is None else f"loss {float(loss):.4g}"
@@ -53,7 +54,7 @@ class Progress:
         if last is not None:
             self.seconds += now - last
             self.tokens += tokens
-            self.warm += 1
+            self.warm += steps
         self.last = now
         if self.warm and not first:
             per_step = max(self.seconds, 1e-9) / self.warm
@@ -63,7 +64,7 @@ class Progress:
         if self.bar is not None:
             self.bar.set_description(self.name)
             self.bar.set_postfix_str(told.strip(), refresh=False)
-            self.bar.update()
+            self.bar.update(steps)
         elif show or end:
             self._say(f"{self.name}: {self.done}/{self.total}  {told.strip()}".rstrip())
 
