@@ -39,12 +39,12 @@ PRESETS = {
             path="roneneldan/TinyStories", stories=50_000, vocab=50_257, tags="spacy"
         ),
         width=128, batch=256, steps=1024, learning_rate=1e-3, seeds=10,
-        positions=tuple(range(30, 40)), probed=tuple(range(4, 64, 4)), held=1024, stride=16, at_once=1,
-        examples=256, memory_gb=32.0,
+        positions=tuple(range(30, 40)), probed=tuple(range(4, 64, 4)), held=1024, stride=16,
+        at_once=1, examples=256, memory_gb=32.0,
     ),
 }  # fmt: skip
 PRESETS["local"] = replace(
-    PRESETS["quick"], data=DataConfig(path="stories.txt", stories=0, vocab=2048),
+    PRESETS["quick"], data=DataConfig(path="stories.txt", stories=0, vocab=2048), steps=320,
 )  # fmt: skip
 
 

@@ -181,8 +181,13 @@ def _tokenizer(config: DataConfig, stories: list[str]) -> "Tokenizer":
 
 
 def _named(option: str, make):
-    """What `make` gives; a refusal names the option."""
+    """What `make` gives; a refusal names the option instead of the argument."""
     try:
         return make()
     except UserError as error:
-        raise UserError(f"--{option}: {error}") from None
+        argument, _, told = str(error).partition(": ")
+        if argument in ("boundary", "column"):
+            option = f"data.{argument}"
+        elif argument not in ("stories", "tokenizer", "vocab", "size"):
+            told = str(error)
+        raise UserError(f"--{option}: {told}") from None

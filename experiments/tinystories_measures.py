@@ -14,6 +14,7 @@ from experiments.tinystories_config import Config, probed_nodes
 from experiments.tinystories_data import Data, held_numbers
 from jaxfeat.data.windows import (
     Cut,
+    Windows,
     cut_windows,
     epoch_windows,
     every_window,
@@ -25,7 +26,7 @@ from jaxfeat.nn.blocks import at_nodes, residuals
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.generate import generate
 from jaxfeat.nn.loss import token_losses
-from jaxfeat.types import Array, Tree
+from jaxfeat.types import Array, Batch, Tree
 
 KINDS = ("recall", "two_hop")
 AT_ONCE = 128  # windows that are read together
@@ -57,19 +58,27 @@ class Prompts(NamedTuple):
     truth: np.ndarray
 
 
+class Reading(NamedTuple):
+    """Windows that probes read: features `[nodes, B, F]` and which count `[nodes, B]`."""
+
+    batch: Batch
+    truth: Array
+    mask: Array
+
+
 class Exam(NamedTuple):
-    """What every model is asked on.
+    """What every model is asked on; an argument of the programs, so that nothing is folded in.
 
     `cut`: windows of held-out stories; `counted` `[W, T]`: each target once, with half a window
-    before it or its story's beginning; fit, test: windows of the probes.
+    before it or its story's beginning; fit, test: what probes are fitted and scored on.
     """
 
     cut: Cut
     counted: np.ndarray
     asks: Asks
     prompts: Prompts
-    fit: Cut
-    test: Cut
+    fit: Reading
+    test: Reading
 
 
 def make_exam(config: Config, data: Data, fit_key: Array, test_key: Array) -> Exam:
@@ -83,90 +92,76 @@ def make_exam(config: Config, data: Data, fit_key: Array, test_key: Array) -> Ex
     t = np.arange(c.length)
     fresh = (offsets[:, None] == 0) | (t >= c.length - c.length // 2)
     counted = fresh & np.asarray(to_batch(cut).weight)
-    draw = lambda windows, key, count: epoch_windows(windows, key, jnp.int32(0), count, c.length)
     return Exam(
-        cut, counted, _asks(data, np.asarray(cut.index), counted),
-        _prompts(c, data, stories), draw(data.train, fit_key, c.probe_fit),
-        draw(data.held_out, test_key, c.probe_test),
+        cut, counted, _asks(data, np.asarray(cut.index), counted), _prompts(c, data, stories),
+        _reading(c, data, data.train, fit_key, c.probe_fit),
+        _reading(c, data, data.held_out, test_key, c.probe_test),
     )  # fmt: skip
 
 
-def make_losses(config: Config, decoder: Decoder, exam: Exam) -> Callable[[Tree], dict[str, Array]]:
-    """`params -> losses [W, T]` in nats, and `options [Q, O]`, logits of the questions' words."""
+def losses_of(decoder: Decoder, params: Tree, exam: Exam) -> dict[str, Array]:
+    """`losses` `[W, T]` in nats, and `options` `[Q, O]`, logits of the questions' words."""
     batch, asks = to_batch(exam.cut), exam.asks
 
-    def measure(params: Tree) -> dict[str, Array]:
-        def read(part):
-            top = residuals(decoder, params, part)[0][:, -1]
-            return token_losses(decoder, params["outer"], top, part), top
+    def read(part: Batch) -> tuple[Array, Array]:
+        top = residuals(decoder, params, part)[0][:, -1]
+        return token_losses(decoder, params["outer"], top, part), top
 
-        losses, top = _in_parts(read, batch)
-        logits = lambda x, ids: decoder.unembed(
-            params["outer"], decoder.norm(params["outer"], x), ids
-        )
-        found = {"losses": losses}
-        if len(asks.t):
-            ids = jnp.asarray(np.maximum(asks.options, 0))
-            found["options"] = jax.vmap(logits)(top[asks.window, asks.t], ids)
-        return found
-
-    return measure
+    losses, top = _in_parts(read, batch)
+    outer = params["outer"]
+    logits = lambda x, ids: decoder.unembed(outer, decoder.norm(outer, x), ids)
+    found = {"losses": losses}
+    if len(asks.t):
+        ids = jnp.maximum(asks.options, 0)
+        found["options"] = jax.vmap(logits)(top[asks.window, asks.t], ids)
+    return found
 
 
-def make_quick_loss(decoder: Decoder, exam: Exam) -> Callable[[Tree], Array]:
-    """`params -> L` on some of the windows, for the curve of training."""
+def quick_loss(decoder: Decoder, params: Tree, exam: Exam) -> Array:
+    """`L` on some of the windows, for the curve of training."""
     batch = jax.tree.map(lambda x: x[:FEW], to_batch(exam.cut))
-    counted = jnp.asarray(exam.counted[:FEW])
-
-    def measure(params: Tree) -> Array:
-        top = residuals(decoder, params, batch)[0][:, -1]
-        losses = token_losses(decoder, params["outer"], top, batch)
-        return jnp.sum(losses * counted) / jnp.sum(counted)
-
-    return measure
+    top = residuals(decoder, params, batch)[0][:, -1]
+    losses, counted = token_losses(decoder, params["outer"], top, batch), exam.counted[:FEW]
+    return jnp.sum(losses * counted) / jnp.sum(counted)
 
 
-def make_probing(
-    config: Config, data: Data, decoder: Decoder, exam: Exam
-) -> Callable[[Tree], dict[str, Array]]:
-    """`params ->` probes of every node and how they do on held-out windows.
+def probes_of(config: Config, decoder: Decoder, params: Tree, exam: Exam) -> dict[str, Array]:
+    """Probes of every node and how they do on held-out windows.
 
     coef `[nodes, F, D]`, spread `[nodes, F]` (standard deviation of the feature), r, mse, r_gcv
     `[nodes, F]`, explained `[nodes]`.
     """
-    nodes, chosen = probed_nodes(config), jnp.array(data.features)
+    nodes = probed_nodes(config)
 
-    def read(params: Tree, windows, cut: Cut) -> tuple[Array, Array, Array]:
-        parts = lambda batch: jnp.moveaxis(
-            at_nodes(residuals(decoder, params, batch)[0], nodes), 0, 1
-        )
-        resid = jnp.moveaxis(_in_parts(parts, to_batch(cut)), 1, 0)
-        truth, mask = features_of(windows, cut)
-        return resid, features_at(truth[..., chosen], nodes), features_at(mask, nodes)
+    def read(batch: Batch) -> Array:
+        part = lambda b: jnp.moveaxis(at_nodes(residuals(decoder, params, b)[0], nodes), 0, 1)
+        return jnp.moveaxis(_in_parts(part, batch), 1, 0)
 
-    def measure(params: Tree) -> dict[str, Array]:
-        with jax.default_matmul_precision("highest"):
-            x, y, mask = read(params, data.train, exam.fit)
-            x_test, y_test, mask_test = read(params, data.held_out, exam.test)
-            fixed, free = (fit_probes(x, y, mask, alpha=a) for a in (config.alpha, "gcv"))
-            score = lambda probes: score_probes(probes, x_test, y_test, mask_test)
-            scores, shared = score(fixed), explained_share(x_test, y_test, mask_test)
-            return {
-                "coef": fixed.coef, "spread": _spread(y_test, mask_test), "r": scores.r,
-                "mse": scores.mse, "r_gcv": score(free).r, "explained": shared.joint,
-            }  # fmt: skip
-
-    return measure
+    with jax.default_matmul_precision("highest"):
+        (_, y, mask), (_, y_test, mask_test) = exam.fit, exam.test
+        x, x_test = read(exam.fit.batch), read(exam.test.batch)
+        fixed, free = (fit_probes(x, y, mask, alpha=a) for a in (config.alpha, "gcv"))
+        score = lambda probes: score_probes(probes, x_test, y_test, mask_test)
+        scores, shared = score(fixed), explained_share(x_test, y_test, mask_test)
+        return {
+            "coef": fixed.coef, "spread": _spread(y_test, mask_test), "r": scores.r,
+            "mse": scores.mse, "r_gcv": score(free).r, "explained": shared.joint,
+        }  # fmt: skip
 
 
-def make_writing(
-    config: Config, decoder: Decoder, exam: Exam
-) -> Callable[[Tree, Array], Array]:
-    """`(params, key) -> [P, rest]` tokens that the model writes after the prompts."""
-    c, prompts = config, jnp.asarray(exam.prompts.ids)
-    count = c.length + 1 - c.prompt
-    write = lambda params, key: generate(decoder, params, key, prompts, count)[:, c.prompt :]
-    return write
+def write_on(config: Config, decoder: Decoder, params: Tree, key: Array, exam: Exam) -> Array:
+    """Tokens `[P, rest]` that the model writes after the prompts."""
+    count = config.length + 1 - config.prompt
+    prompts = jnp.asarray(exam.prompts.ids)
+    return generate(decoder, params, key, prompts, count)[:, config.prompt :]
+
+
+def _reading(config: Config, data: Data, windows: Windows, key: Array, count: int) -> Reading:
+    """Windows at random places with the features at the probed nodes."""
+    cut = epoch_windows(windows, key, jnp.int32(0), count, config.length)
+    truth, mask = features_of(windows, cut)
+    nodes, truth = probed_nodes(config), truth[..., jnp.array(data.features)]
+    return Reading(to_batch(cut), features_at(truth, nodes), features_at(mask, nodes))
 
 
 def _spread(values: Array, mask: Array) -> Array:
@@ -226,7 +221,8 @@ def _prompts(config: Config, data: Data, stories: int) -> Prompts:
         begin = tokens.begin[tokens.first[s] : tokens.first[s + 1]]
         end = tokens.end[tokens.first[s] : tokens.first[s + 1]]
         # flat place p of a story holds its text token p - 1; place 0 is the marker
-        starts = [n + 1 for n in range(1, len(begin) - 1) if text[begin[n] - 1] == "\n"]
+        words = (n for n in range(1, len(begin) - 1) if end[n] > begin[n])
+        starts = [n + 1 for n in words if text[begin[n] - 1] == "\n"]
         starts = [p for p in (0, *starts) if p + c.prompt < size[row] - rest // 2]
         if starts and len(found) < c.prompts:
             p = starts[s % len(starts)]

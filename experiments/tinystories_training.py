@@ -8,6 +8,7 @@ probes, continuations; beside the standard one's those of the untrained models),
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +20,11 @@ from experiments.tinystories_config import Config, shape_of, tracking_plan
 from experiments.tinystories_data import Data
 from experiments.tinystories_measures import (
     Exam,
+    losses_of,
     make_exam,
-    make_losses,
-    make_probing,
-    make_quick_loss,
-    make_writing,
+    probes_of,
+    quick_loss,
+    write_on,
 )
 from jaxfeat.data.windows import epoch_windows, to_batch
 from jaxfeat.grads.moments import StepRule
@@ -130,7 +131,7 @@ def _train_variant(
     update = make_update(decoder, rule, route=variant.route)
     sample = lambda key, step: to_batch(epoch_windows(data.train, key, step, c.batch, c.length))
     stretch = make_stretch(update, sample, c.stride if watch else c.every, watch=watch)
-    judge = _each_seed(make_quick_loss(decoder, setup.exam))
+    judge = _each_seed(partial(quick_loss, decoder))
     start = (saved_steps(running) or [0])[-1]
     folder.truncate_metrics(workdir, start, variant=name)
 
@@ -138,7 +139,7 @@ def _train_variant(
         line = {
             "variant": name, "step": step,
             "loss": None if losses is None else np.mean(losses, axis=-1).tolist(),
-            "held_out_loss": np.asarray(judge(run.state.params)).tolist(),
+            "held_out_loss": np.asarray(judge((run.state.params,), setup.exam)).tolist(),
         }  # fmt: skip
         folder.append_metrics(workdir, line)
         told(line)
@@ -165,10 +166,10 @@ def _train_variant(
         raise UserError(f"variant {name}: {error}") from None
     if watch is not None:
         ledgers.write_ledgers(copies, ledger_steps(c), watch, workdir / "ledger", name)
-    measure = _each_seed(_all_measures(c, setup))
-    results = dict(measure(run.state.params, seed_keys(c, WRITE)))
+    measure, keys = _each_seed(partial(_measure, c, decoder)), seed_keys(c, WRITE)
+    results = dict(measure((run.state.params, keys), setup.exam))
     if name == "standard":
-        before = measure(params, seed_keys(c, WRITE))
+        before = measure((params, keys), setup.exam)
         results |= {f"untrained_{key}": value for key, value in before.items()}
         few = jax.tree.map(lambda x: x[:4], setup.held)
         first = jax.tree.map(lambda x: x[0], run.state.params)
@@ -178,22 +179,19 @@ def _train_variant(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _all_measures(config: Config, setup: Setup) -> Callable[[Tree, Array], dict[str, Array]]:
+def _measure(
+    config: Config, decoder: Decoder, params: Tree, key: Array, exam: Exam
+) -> dict[str, Array]:
     """Losses, answers, probes and continuations of one seed."""
-    c, (decoder, data, exam, _) = config, setup
-    losses, probes = make_losses(c, decoder, exam), make_probing(c, data, decoder, exam)
-    write = make_writing(c, decoder, exam)
-
-    def measure(params: Tree, key: Array) -> dict[str, Array]:
-        found = losses(params) | probes(params)
-        return found | ({"written": write(params, key)} if len(exam.prompts.ids) else {})
-
-    return measure
+    found = losses_of(decoder, params, exam) | probes_of(config, decoder, params, exam)
+    if len(exam.prompts.ids):
+        found["written"] = write_on(config, decoder, params, key, exam)
+    return found
 
 
 def _each_seed(fn: Callable) -> Callable:
-    """`fn` of the values of all seeds, one after another, as one program."""
-    return jax.jit(lambda *values: jax.lax.map(lambda own: fn(*own), values))
+    """`fn(*values of a seed, exam)` of all seeds, one after another, as one program."""
+    return jax.jit(lambda values, exam: jax.lax.map(lambda own: fn(*own, exam), values))
 
 
 def final_params(config: Config, name: str, setup: Setup, workdir: Path, step: int) -> Tree:

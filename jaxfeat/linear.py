@@ -160,7 +160,7 @@ def _fit(
     m = _moments(x, y, real, block=block)
     kind, width = m.gram.dtype, m.gram.shape[-1]
     unit = jnp.trace(m.gram, axis1=-2, axis2=-1) / width
-    eigen, basis = jnp.linalg.eigh(m.gram)
+    eigen, basis = _eigh(m.gram)
     floor = jnp.maximum(eigen[..., -1:], 0) * (width * jnp.finfo(kind).eps)
     eigen = jnp.maximum(eigen, 0)
     target = jnp.einsum("...de,...df->...ef", basis, m.cross, precision="highest")
@@ -204,6 +204,25 @@ def predict(ridge: Ridge, x: Array) -> Array:
     x = jnp.asarray(x).astype(ridge.coef.dtype)
     fitted = jnp.einsum("...nd,...fd->...nf", x, ridge.coef, precision="highest")
     return fitted + ridge.intercept[..., None, :]
+
+
+def _eigh(gram: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of `[..., D, D]`, one matrix after another.
+
+    XLA's batched decomposition on the CPU waits in the very thread pool that it runs in: two at
+    once in one program (a fixed and a chosen alpha) never end where there are two threads.
+    """
+    one = _eigh_alone
+    for _ in gram.shape[:-2]:
+        one = jax.vmap(one)
+    return one(gram)
+
+
+@jax.custom_batching.sequential_vmap
+def _eigh_alone(gram: Array) -> tuple[Array, Array]:
+    """`jnp.linalg.eigh` of one matrix; under vmap one by one."""
+    eigen, basis = jnp.linalg.eigh(gram)
+    return eigen, basis
 
 
 def _check_rows(x: Array, y: Array, mask: Array | None) -> tuple[Array, Array, Array]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 from test_experiments import run
 
-from experiments import component_control, conditioned_majority, majority, othello
+from experiments import component_control, conditioned_majority, majority, othello, tinystories
 from experiments.othello_training import draw, make_sample, read_sides, report_overlap
 from jaxfeat.data.othello import FIRST, sample_games
 from jaxfeat.data.othello_games import is_held_out
 from jaxfeat.io.arrays import load_arrays
 from jaxfeat.io.parquet import read_table
 from jaxfeat.run import folder
+from jaxfeat.train.checkpoint import saved_steps
 from jaxfeat.types import UserError
 
 sys.path.insert(0, str(Path(__file__).parent / "report"))
@@ -26,14 +28,22 @@ OTHERS = {
     conditioned_majority: ("circuit", "influence_on_the_circuit", "probes", "influence"),
     component_control: ("by_position", "cost", "outcome"),
     othello: ("parts", "influence", "gap", "boards", "legal"),
+    tinystories: ("loss", "probes", "influence", "gap", "gap_by_tag", "probe_maps"),
 }
 
 
 @pytest.fixture(scope="module", params=OTHERS, ids=lambda of: of.__name__.split(".")[-1])
 def other(request, tmp_path_factory):
-    """One run of another experiment's smoke preset."""
+    """One run of another experiment's smoke preset, with sockets blocked."""
     out = tmp_path_factory.mktemp("runs") / "other"
-    return request.param, out, run(out, of=request.param)
+
+    def refuse(*_, **__):
+        raise OSError("the default path uses no network")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", refuse)
+        patch.setattr(socket, "create_connection", refuse)
+        return request.param, out, run(out, of=request.param)
 
 
 def test_other_experiments(other):
@@ -75,6 +85,17 @@ def test_other_experiments(other):
         assert (games == games[:1, :, :1]).all() and games.max() == 64
         for name in ("trained right", "untrained right", "majority right"):
             assert (table[name] <= table["games"]).all() and table[name].sum() > 0
+    if of is tinystories:
+        table = read_table(out / "tables" / "influence_standard.parquet")
+        parts = sum(table[k] for k in ("direct", "precached", "shared", "remainder"))
+        np.testing.assert_allclose(parts, table["fall"], atol=1e-6 * np.abs(parts).max())
+        assert len(set(table["feature"])) == 22 and set(table["layer"]) == {1, 2}
+        lines = [m for m in folder.read_metrics(out) if m["variant"] == "myopic"]
+        assert [m["step"] for m in lines] == [0, 1, 2, 4, 8] == saved_steps(out / "ladder/myopic")
+        # before training both variants are one model; their seeds are paired
+        first = [m["held_out_loss"] for m in folder.read_metrics(out) if m["step"] == 0]
+        assert first[0] == first[1] and len(set(first[0])) == 2
+        assert "GENERATED" in page and told["split_residual"] < 1e-4
 
 
 def test_bad_settings_of_others(tmp_path, capsys):
@@ -141,6 +162,9 @@ def test_every_preset_can_work():
     """Settings, plan and memory of each are accepted before anything runs."""
     for of in (majority, *OTHERS):
         for name, config in of.PRESETS.items():
+            if of is tinystories:  # its stories come from a file, a network or a long generation
+                tinystories.check_settings(config)
+                continue
             if name == "wthor":  # needs a file
                 config = dataclasses.replace(config, games="")
             of.check(config)

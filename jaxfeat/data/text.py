@@ -73,7 +73,8 @@ def read_corpus(
 
     Args:
         source: a `.txt` (or suffixless), `.jsonl`, `.json` or `.parquet` file; a folder written by
-            `save_to_disk` of `datasets`; else the name of a data set, such as
+            `save_to_disk` of `datasets`, or one with Parquet files such as a download of a data
+            set (those named after `split`, if any are); else the name of a data set, such as
             "roneneldan/TinyStories", the only case in which the network is used.
         column: the column that holds the stories (not for text files).
         boundary: what separates the stories of a text file. "endoftext": the marker
@@ -106,7 +107,7 @@ def read_corpus(
     elif path.is_file() and path.suffix.lower() in (".txt", ""):
         pieces = _text_pieces(path, boundary)
     else:
-        pieces = _rows(_from_disk(path), source, column, split)
+        pieces = _rows(_from_disk(path, split), source, column, split)
     stories, repaired, dropped = [], 0, 0
     for text, guessed in pieces:
         story = _repair(text.strip())
@@ -267,22 +268,25 @@ def _segments(line: str) -> Iterator[str]:
     yield line[at:]
 
 
-def _from_disk(path: Path) -> Any:
+def _from_disk(path: Path, split: str) -> Any:
     """A data set of a file or a saved folder; nothing is written into the user's caches."""
     import datasets
 
+    shards = sorted(str(p) for p in path.rglob("*.parquet")) if path.is_dir() else [str(path)]
+    shards = [p for p in shards if Path(p).name.startswith(split)] or shards
+
     if path.is_file() and not _filled(path):
         raise UserError(f"stories: {path} is empty")
-    read = (
-        datasets.Dataset.from_parquet if path.suffix == ".parquet" else datasets.Dataset.from_json
-    )
+    json = path.is_file() and path.suffix != ".parquet"
+    read = datasets.Dataset.from_json if json else datasets.Dataset.from_parquet
     try:
         with _quiet(), tempfile.TemporaryDirectory() as cache:
-            if path.is_dir():
+            if path.is_dir() and not shards:
                 return datasets.load_from_disk(str(path))
-            return read(str(path), cache_dir=cache, keep_in_memory=True)
+            return read(shards, cache_dir=cache, keep_in_memory=True)
     except Exception as error:  # of many kinds, from pyarrow, json and datasets itself
-        kind = "a data set saved by save_to_disk" if path.is_dir() else f"a {path.suffix} file"
+        saved = "a data set saved by save_to_disk, or Parquet files"
+        kind = saved if path.is_dir() else f"a {path.suffix} file"
         why = " ".join(str(error.__cause__ or error).split())[:120] or type(error).__name__
         raise UserError(f"stories: {path} cannot be read as {kind} ({why})") from None
 
@@ -336,7 +340,7 @@ def _from_hub(name: str, split: str) -> Any:
         raise UserError(
             f"stories: no file at {name}, and the data set {name} cannot be fetched (no network? "
             f"{type(absent).__name__}): download it elsewhere, for instance by\n"
-            f"hf download {name} --repo-type dataset, and give the path of its file"
+            f"hf download {name} --repo-type dataset, and give its path"
         ) from None
     finally:
         for place, offline in zip(places, before):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxfeat.data.text import Corpus, held_out_stories, overlap, read_corpus, stories_digest
+from jaxfeat.io.parquet import write_table
 from jaxfeat.types import UserError
 
 STORIES = [
@@ -280,3 +281,16 @@ def test_an_empty_side_is_an_error():
     for stories in ([], ["one"], ["one"] * 50):
         with pytest.raises(UserError, match="side empty; give more stories"):
             held_out_stories(stories)
+
+
+def test_folder_of_shards(tmp_path):
+    """A downloaded folder of Parquet files: the named split's, or all where none is named so."""
+    folder = tmp_path / "set" / "data"
+    folder.mkdir(parents=True)
+    write = lambda name, *texts: write_table(folder / name, {"text": list(texts)})
+    write("train-00000-of-00002.parquet", "One.", "Two.")
+    write("train-00001-of-00002.parquet", "Three.")
+    write("validation-00000-of-00001.parquet", "Four.")
+    assert read_corpus(tmp_path / "set").stories == ["One.", "Two.", "Three."]
+    assert read_corpus(tmp_path / "set", split="validation").stories == ["Four."]
+    assert len(read_corpus(tmp_path / "set", split="other").stories) == 4
