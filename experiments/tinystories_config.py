@@ -57,7 +57,7 @@ class Config:
     """Tokens of a window that are read (each predicts the next)."""
     batch: int = 32
     """Windows an update."""
-    steps: int = 512
+    steps: int = 448
     """Updates."""
     learning_rate: float = 2e-3
     """Of Adam."""
@@ -67,9 +67,9 @@ class Config:
     """What all randomness follows from."""
     every: int = 64
     """Updates between logs and checkpoints; parameters are kept there and at powers of two."""
-    stride: int = 32
+    stride: int = 16
     """Updates between movements (fewer where a power of two comes first)."""
-    ends: str = "start"
+    ends: str = "both"
     """Where movements are linearised: "start" of a stride or "both" ends."""
     also_sgd: bool = False
     """Track plain gradient steps on the same trajectory beside Adam's."""

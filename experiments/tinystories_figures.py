@@ -20,6 +20,7 @@ from experiments.toy_numbers import band
 from jaxfeat.data.tagged import POS_TAGS
 from jaxfeat.report import figures
 
+SHORT = {"part of speech": "tag", "dependency": "dep.", "place in story": "place"}
 BINS = 10  # of a story, by share of its tokens
 LOSS = "Held-out loss while training, with and without pre-caching (95 % t bands over seeds)."
 GAP = "Where in the story the gap sits: held-out loss of the final models (95 % t bands)."
@@ -141,7 +142,7 @@ def _map_figure(found: Found):
         for name in MODELS:
             values = by_node(found, name, group, range(c.layers + 1)).mean(axis=0)
             board = values.reshape(c.layers + 1, len(positions))
-            panels.append(figures.MapPanel(f"{group}, {name}", board, positions))
+            panels.append(figures.MapPanel(f"{SHORT[group]}, {name}", board, positions))
     figure = figures.heat_maps(
         panels, x_label="position", y_label="layer", bar_label="Pearson r", limits=(0, 1)
     )

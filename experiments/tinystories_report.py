@@ -50,7 +50,7 @@ def _summary(found: Found, claims: list[page.Claim]) -> str:
         f"Held-out loss: standard {told(loss(found, 'standard'))}, myopic "
         f"{told(loss(found, 'myopic'))}, difference {gap} nats a token.",
         *(f"{claim.name}: {claim.verdict}." for claim in claims),
-        f"{told_of(data)}.",
+        f"Read: {told_of(data).removeprefix('stories: ')}.",
     ]
     if len(data.groups) == 1:
         words.append("Without tags only the place in the story is probed.")

@@ -63,7 +63,9 @@ def set_up(config: Config, data: Data) -> Setup:
     shared = lambda purpose: jax.random.fold_in(jax.random.key(c.seed), 1000 + purpose)
     held = epoch_windows(data.held_out, shared(HELD), jnp.int32(0), c.held, c.length)
     exam = make_exam(c, data, shared(FIT), shared(TEST))
-    return Setup(decoder, data, exam, to_batch(held))
+    # columns beyond the last tracked position reach no node
+    seen = jax.tree.map(lambda x: x[:, : max(c.positions) + 1], to_batch(held))
+    return Setup(decoder, data, exam, seen)
 
 
 def seed_keys(config: Config, purpose: int) -> Array:
@@ -177,6 +179,8 @@ def _train_variant(
     save_arrays(done, results)
     for place in (running, copies):
         shutil.rmtree(place, ignore_errors=True)
+    if not any(running.parent.iterdir()):
+        running.parent.rmdir()
 
 
 def _measure(
