@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxfeat.data import story_sentences as sentences
 from jaxfeat.data import story_words as lexicon
-from jaxfeat.data.story_sentences import Item, Template, word
+from jaxfeat.data.story_notation import Item, Template, word
 from jaxfeat.data.tagged import Tagged
 from jaxfeat.types import check_whole
 

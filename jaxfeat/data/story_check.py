@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jaxfeat.data import story_sentences as sentences
 from jaxfeat.data import story_words as lexicon
 from jaxfeat.data.stories import NO_SPACE_BEFORE, Fact, Story
-from jaxfeat.data.story_sentences import Template
+from jaxfeat.data.story_notation import Template
 from jaxfeat.types import check_whole
 
 

@@ -1,124 +1,13 @@
 """How do the sentences of the little stories go, word by word with their exact tags?
 
-A template is a line of items: `went/VBD/*` is a word with its tag and dependency label, `the` a
-    word
-whose tags are always the same (`CLOSED`), `{adj}` or `{place}/pobj` a slot that a word or another
-template fills (its label here, or as in `SLOT_LABELS`). The label `*` marks the head of a template:
-it gets the label of the slot that the template fills, and ROOT in a sentence. `|` parts sentences.
+In the notation of `jaxfeat.data.story_notation`.
 """
 
-from typing import NamedTuple
-
 from jaxfeat.data import story_words as lexicon
-from jaxfeat.types import UserError
-
-
-class Item(NamedTuple):
-    """A word of a template, or a slot (then `text` names it and `pos` is empty)."""
-
-    text: str
-    pos: str
-    dep: str
-    slot: bool = False
-
-
-Template = tuple[Item, ...]
-
-CLOSED = {
-    word: (pos, dep)
-    for pos, dep, words in (
-        ("DT", "det", "the a every some this that no"),
-        ("CC", "cc", "and but or"),
-        (",", "punct", ","),
-        (".", "punct", ". ? !"),
-        ("``", "punct", "``"),
-        ("''", "punct", "''"),
-        ("RB", "neg", "not n't"),
-        ("TO", "aux", "to"),
-        ("VBD", "aux", "did"),
-        ("MD", "aux", "could would might should must can"),
-        ("PRP", "nsubj", "I you he she it we they"),
-        ("PRP", "dobj", "them us"),
-        ("PRP$", "poss", "my your our their its"),
-        ("IN", "prep", "of in on with for at from without into until after before"),
-        ("IN", "mark", "because while if"),
-        ("WRB", "advmod", "when where why how"),
-        ("RB", "advmod", "so too now there here once later"),
-        ("EX", "expl", "there"),
-    )
-    for word in words.split()
-}
-SLOT_LABELS = {
-    name: dep
-    for dep, names in (
-        ("*", "see craft tell gather play open wear help move act wish shine speak clause"),
-        ("nsubj", "a b who subj asker he nature"),
-        ("dobj", "sight crafted tale heap game lid cloth gift thing food animal him"),
-        ("pobj", "place land event neighbour virtue riches meal"),
-        ("amod", "adj fine trait weather colour ord"),
-        ("advmod", "adv skyadv time degree frequency"),
-        ("prep", "path loc uprep"),
-        ("acomp", "mood feeling"),
-        ("nummod", "count number left"),
-        ("attr", "sound"),
-        ("poss", "his"),
-    )
-    for name in names.split()
-}
-
-
-def parse(text: str) -> tuple[Template, ...]:
-    """The sentences of a template.
-
-    Args:
-        text: as in the docstring of the module.
-
-    Returns:
-        One tuple of items for each part between `|`.
-
-    Raises:
-        UserError: a bare word that is not in `CLOSED`, or a slot without a label.
-
-    >>> [item[:3] for item in parse("{a} went/VBD/* .")[0]]
-    [('a', '', 'nsubj'), ('went', 'VBD', '*'), ('.', '.', 'punct')]
-    """
-    sentences: list[list[Item]] = [[]]
-    for token in text.split():
-        if token == "|":
-            sentences.append([])
-        elif token.startswith("{"):
-            name, _, dep = token.replace("}", "").lstrip("{").partition("/")
-            dep = dep or SLOT_LABELS.get(name.removesuffix("_vb").rstrip("12"), "")
-            if not dep:
-                raise UserError(f"text: slot {token} needs a label, as in {{{name}}}/dobj")
-            sentences[-1].append(Item(name, "", dep, True))
-        elif "/" in token:
-            text, pos, dep = token.split("/")
-            sentences[-1].append(Item(text, pos, dep))
-        elif tags := CLOSED.get(token) or CLOSED.get(token.lower()):
-            sentences[-1].append(Item(token, *tags))
-        else:
-            raise UserError(f"text: {token!r} needs a tag and a label, as in {token}/NN/dobj")
-    return tuple(map(tuple, sentences))
-
-
-def word(text: str, pos: str) -> Template:
-    """A filling of one word, which gets the label of its slot."""
-    return (Item(text, pos, "*"),)
-
-
-def _lines(text: str) -> tuple[tuple[Template, ...], ...]:
-    """The parsed templates of a block, one a line; an indented line goes on with the last."""
-    return tuple(parse(line) for line in text.replace("\n    ", " ").strip().splitlines())
-
-
-def _phrases(text: str) -> tuple[Template, ...]:
-    """The parsed one-sentence templates of a block, one a line."""
-    return tuple(parse(line)[0] for line in text.strip().splitlines())
-
+from jaxfeat.data.story_notation import Template, lines, parse, phrases, word
 
 # Clauses that assert a fact; `who`, `thing` and `place` are words of the lexicon.
-HAS = _phrases("""
+HAS = phrases("""
 {who} took/VBD/* the {thing}
 {who} carried/VBD/* the {thing}
 {who} held/VBD/* the {thing}
@@ -138,7 +27,7 @@ HAS = _phrases("""
 the {thing}/nsubj belonged/VBD/* to/IN/prep {who}/pobj
 the {thing}/nsubj was/VBD/* with {who}/pobj
 """)
-AT = _phrases("""
+AT = phrases("""
 {who} went/VBD/* to/IN/prep the {place}
 {who} {move} to/IN/prep the {place}
 {who} {adv} {move} to/IN/prep the {place}
@@ -160,7 +49,7 @@ AT = _phrases("""
 """)
 ALONE = parse("{c1}/ROOT .")
 # Two clauses in one or two sentences.
-PAIRS = _lines("""
+PAIRS = lines("""
 {c1}/ROOT . | {c2}/ROOT .
 {c1}/ROOT . | {time} {c2}/ROOT .
 {c1}/ROOT and {c2}/conj .
@@ -170,7 +59,7 @@ PAIRS = _lines("""
 while {c1}/advcl , {c2}/ROOT .
 """)
 # Where a thing is: asks for the place of its holder, or for the thing of who is at a place.
-WHERE = _lines("""
+WHERE = lines("""
 `` Where is/VBZ/ccomp the {thing}/nsubj ? '' {asker} asked/VBD/* . | It was/VBD/* {loc} the
     {place} .
 `` Where is/VBZ/ccomp the {thing}/nsubj ? '' {asker} asked/VBD/* . | `` It is/VBZ/ccomp {loc} the
@@ -187,7 +76,7 @@ To find/VB/advcl the {thing} , {asker} had/VBD/* to go/VB/xcomp to/IN/prep the {
     go/VB/ccomp to/IN/prep the {place} ! '' they shouted/VBD/* .
 {asker} wanted/VBD/* the {thing} and had/VBD/conj to go/VB/xcomp to/IN/prep the {place} .
 """)
-WHAT = _lines("""
+WHAT = lines("""
 `` What/WP/nsubj is/VBZ/ccomp {loc} the {place} ? '' {asker} asked/VBD/* . | It was/VBD/* the
     {thing}/attr .
 `` What/WP/nsubj is/VBZ/ccomp {loc} the {place} ? '' {asker} asked/VBD/* . | `` It is/VBZ/ccomp
@@ -205,14 +94,14 @@ Who/WP/nsubj came/VBD/csubj to/IN/prep the {place} could touch/VB/* the {thing} 
 # What a story asks one hop back: how a word is first said, and how it comes again.
 RECALL = {
     "weather": (
-        _lines("""
+        lines("""
 it was/VBD/* a {weather} {unit}/attr .
 it was/VBD/* {degree} {weather}/acomp that {unit}/npadvmod .
 the {unit}/nsubj was/VBD/* {weather}/acomp and the {nature} {shine}/conj {skyadv} .
 the weather/NN/nsubj was/VBD/* {degree} {weather}/acomp .
 outside/RB/advmod it was/VBD/* {weather}/acomp .
 """),
-        _lines("""
+        lines("""
 they did not mind/VB/* that/IN/mark it was/VBD/ccomp so {weather}/acomp .
 `` I like/VBP/ccomp it/PRP/dobj when it is/VBZ/advcl {weather}/acomp , '' {speak} {a} .
 `` Why is/VBZ/ccomp it so {weather}/acomp ? '' {b} asked/VBD/* .
@@ -223,14 +112,14 @@ the weather/NN/nsubj was/VBD/* still/RB/advmod {weather}/acomp when they {move}/
 """),
     ),
     "colour": (
-        _lines("""
+        lines("""
 they came/VBD/* to/IN/prep a {colour} {coloured}/pobj .
 {a} saw/VBD/* a {colour} {coloured}/dobj {path} .
 {subj} {time} found/VBD/* a {adj} {colour} {coloured}/dobj .
 a {colour} {coloured}/nsubj stood/VBD/* {path} .
 there was/VBD/* a {colour} {coloured}/attr {path} .
 """),
-        _lines("""
+        lines("""
 `` What/WDT/det colour/NN/attr was/VBD/ccomp the {coloured}/nsubj ? '' {asker} asked/VBD/* . | ``
     It was/VBD/ccomp {colour}/acomp , '' {speak} {a} .
 {a} never/RB/neg forgot/VBD/* that/IN/mark the {coloured}/nsubj was/VBD/ccomp {colour}/acomp .
@@ -240,14 +129,14 @@ there was/VBD/* a {colour} {coloured}/attr {path} .
 """),
     ),
     "food": (
-        _lines("""
+        lines("""
 {subj} ate/VBD/* some {food} for {meal} .
 for {meal} they shared/VBD/* some {food} .
 {a} cooked/VBD/* some {food} for {b}/pobj .
 {a} found/VBD/* some {food} {path} .
 {a} gave/VBD/* {b}/dative some {food} .
 """),
-        _lines("""
+        lines("""
 `` Thank/VBP/ccomp you/PRP/dobj for the {food}/pobj , '' {speak} {b} .
 {b} asked/VBD/* for more/JJR/amod {food}/pobj .
 they liked/VBD/* the {food} very/RB/advmod much/RB/advmod .
@@ -257,14 +146,14 @@ nobody/NN/nsubj {act} before/IN/mark the {food}/nsubj was/VBD/advcl ready/JJ/aco
 """),
     ),
     "animal": (
-        _lines("""
+        lines("""
 they met/VBD/* a {adj} {animal} {path} .
 {a} saw/VBD/* a {animal} {path} .
 a {adj} {animal}/nsubj sat/VBD/* {path} .
 suddenly/RB/advmod , a {animal}/nsubj came/VBD/* {path} .
 there was/VBD/* a {animal}/attr {path} .
 """),
-        _lines("""
+        lines("""
 {a} waved/VBD/* to/IN/prep the {animal}/pobj {adv} .
 they said/VBD/* goodbye/NN/dobj to/IN/prep the {animal}/pobj .
 that night/NN/npadvmod {b} dreamed/VBD/* of the {animal}/pobj .
@@ -274,13 +163,13 @@ the {animal}/nsubj wanted/VBD/* to {act_vb}/xcomp with them/PRP/pobj .
 """),
     ),
     "feeling": (
-        _lines("""
+        lines("""
 {a} felt/VBD/* {degree} {feeling} .
 {a} was/VBD/* {feeling} that {unit}/npadvmod .
 in the beginning/NN/pobj {a} was/VBD/* {degree} {feeling} .
 {a} looked/VBD/* {feeling} and {act}/conj {adv} .
 """),
-        _lines("""
+        lines("""
 `` Why are/VBP/ccomp you so {feeling} ? '' {b} asked/VBD/* .
 {b} could see/VB/* that/IN/mark {a} was/VBD/ccomp {feeling} .
 `` You must not be/VB/ccomp {feeling} , '' {speak} {b} .
@@ -289,13 +178,13 @@ in the end/NN/pobj {a} was/VBD/* not {feeling} at all/DT/pobj .
 """),
     ),
     "number": (
-        _lines("""
+        lines("""
 they saw/VBD/* {number} {counted}/dobj {path} .
 {a} counted/VBD/* {number} {adj} {counted}/dobj .
 there were/VBD/* {number} {counted}/attr {path} .
 suddenly/RB/advmod {number} {counted}/nsubj came/VBD/* {path} .
 """),
-        _lines("""
+        lines("""
 `` There were/VBD/ccomp {number} {counted}/attr , '' {speak} {a} .
 {b} could not believe/VB/* that/IN/mark there were/VBD/ccomp {number} {counted}/attr .
 {a} {time} drew/VBD/* all/PDT/predet the {number} {counted}/dobj .
@@ -303,13 +192,13 @@ the {number} {counted}/nsubj were/VBD/* {degree} {mood} .
 """),
     ),
     "find": (
-        _lines("""
+        lines("""
 they found/VBD/* a {adj} {find}/dobj {path} .
 {a} saw/VBD/* a {find}/dobj {path} .
 there was/VBD/* a {find}/attr {path} .
 a {adj} {find}/nsubj lay/VBD/* {path} .
 """),
-        _lines("""
+        lines("""
 `` May/MD/aux I have/VB/ccomp the {find}/dobj ? '' {b} asked/VBD/* .
 they gave/VBD/* the {find}/dobj to/IN/dative the {neighbour} .
 {a} cleaned/VBD/* the {find}/dobj {adv} .
@@ -320,7 +209,7 @@ nobody/NN/nsubj knew/VBD/* the owner/NN/dobj of the {find}/pobj .
 }
 
 # Beginning and end. `people` is the list of the introduced characters.
-OPENINGS = _lines("""
+OPENINGS = lines("""
 Once upon/IN/prep a time/NN/pobj there/EX/expl lived/VBD/* {people}/nsubj in a {fine} {land} .
 Once upon/IN/prep a time/NN/pobj , in a {fine} {land} , there/EX/expl lived/VBD/* {people}/nsubj .
 Long/RB/advmod ago/RB/advmod , {people}/nsubj lived/VBD/* together/RB/advmod in a {fine} {land} .
@@ -329,7 +218,7 @@ This/DT/nsubj is/VBZ/* the story/NN/attr of {people}/pobj .
 In a {fine} {land} lived/VBD/* {people}/nsubj .
 Many/JJ/amod years/NNS/npadvmod ago/RB/advmod , {people}/nsubj lived/VBD/* in the {fine} {land} .
 """)
-INTRODUCTIONS = _phrases("""
+INTRODUCTIONS = phrases("""
 a {kind}/* named/VBN/acl {name}/oprd
 a {trait} {kind}/* named/VBN/acl {name}/oprd
 a {kind}/* called/VBN/acl {name}/oprd
@@ -341,7 +230,7 @@ PEOPLE = {
     3: parse("{p1}/* , {p2}/conj and {p3}/conj")[0],
     4: parse("{p1}/* , {p2}/conj , {p3}/conj and {p4}/conj")[0],
 }
-FRIENDS = _lines("""
+FRIENDS = lines("""
 they were/VBD/* good/JJ/amod friends/NNS/attr .
 they {frequency} played/VBD/* together/RB/advmod .
 they {help} the {fine} {neighbour}/dobj , but they had/VBD/conj no money/NN/dobj .
@@ -349,7 +238,7 @@ they were/VBD/* friends/NNS/attr because they {frequency} told/VBD/advcl the tru
 they wanted/VBD/* to see/VB/xcomp the world/NN/dobj .
 everybody/NN/nsubj knew/VBD/* them/PRP/dobj .
 """)
-ANNOUNCEMENTS = _lines("""
+ANNOUNCEMENTS = lines("""
 they had/VBD/* {count} {units}/dobj .
 they had/VBD/* {count} {units}/dobj for their journey/NN/pobj .
 {count} {units}/nsubj lay/VBD/* before them/PRP/pobj .
@@ -358,7 +247,7 @@ they wanted/VBD/* to spend/VB/xcomp {count} {units}/dobj together/RB/advmod .
 `` We have/VBP/ccomp {count} {units}/dobj , '' {speak} {a} .
 this/DT/nsubj is/VBZ/* what/WP/nsubj happened/VBD/ccomp in {count} {units}/pobj .
 """)
-OPENERS = _lines("""
+OPENERS = lines("""
 {uprep} the {ord} {unit}/pobj , {clause} .
 {uprep} the {ord} {unit}/pobj , {clause} .
 {uprep} the {ord}/pobj of the {count} {units}/pobj , {clause} .
@@ -369,21 +258,21 @@ then/RB/advmod the {ord} {unit}/nsubj came/VBD/* .
 {clause} {uprep} the {ord} {unit}/pobj .
 it was/VBD/* the {ord} {unit}/attr , and {clause}/conj .
 """)
-LAST_OPENERS = _lines("""
+LAST_OPENERS = lines("""
 {uprep} the {ord} and last/JJ/conj {unit}/pobj , {clause} .
 the {ord} and last/JJ/conj {unit}/nsubj began/VBD/* {skyadv} .
 """)
-REMAINING = _lines("""
+REMAINING = lines("""
 now {left} {unit_left}/nsubj remained/VBD/* .
 they still/RB/advmod had/VBD/* {left} {unit_left}/dobj .
 """)
-ENDINGS = _lines("""
+ENDINGS = lines("""
 when the {count} {units}/nsubj were/VBD/advcl over/RB/advmod , they {move} home/RB/advmod {adv} .
 after the {count} {units}/pobj , {subj} {move} home/RB/advmod .
 so the {count} {units}/nsubj ended/VBD/* and they went/VBD/conj home/RB/advmod .
 the {count} {units}/nsubj were/VBD/* over/RB/advmod and everybody/NN/nsubj {act}/conj {adv} .
 """)
-MORALS = _lines("""
+MORALS = lines("""
 they had/VBD/aux learned/VBN/* that/IN/mark {virtue}/nsubj is/VBZ/ccomp better/JJR/acomp
     than/IN/prep {riches} .
 `` {virtue}/nsubj is/VBZ/ccomp worth/JJ/acomp more/JJR/dobj than/IN/prep {riches} , '' {speak} {a} .
@@ -391,7 +280,7 @@ with {virtue} and {virtue2}/conj , everybody/NN/nsubj can {act_vb}/* .
 never/RB/neg forget/VB/* {virtue}/dobj and {virtue2}/conj .
 {a} had/VBD/* {virtue}/dobj , and {b} had/VBD/conj {virtue2}/dobj .
 """)
-FAREWELLS = _lines("""
+FAREWELLS = lines("""
 they lived/VBD/* happily/RB/advmod ever/RB/advmod after/RB/advmod .
 and they were/VBD/* friends/NNS/attr for ever/RB/pcomp .
 good/JJ/amod night/NN/* !
@@ -401,7 +290,7 @@ sleep/VB/* well/RB/advmod !
 """)
 
 # Sentences that only tell what goes on; none asserts a fact that a story keeps.
-SENTENCES = _lines("""
+SENTENCES = lines("""
 {clause} .
 {clause} .
 {time} {clause} .
@@ -422,7 +311,7 @@ after the {game}/pobj , {clause} .
 `` This/DT/nsubj is/VBZ/ccomp a {adj} {crafted}/attr , '' {speak} {b} .
 `` Yes/UH/intj , '' {speak} {a} and {act}/conj .
 """)
-CLAUSES = _phrases("""
+CLAUSES = phrases("""
 {subj} {see} a {fine} {sight}
 {subj} {see} the {sight} {path}
 {subj} could {see_vb} the {fine} {sight}
@@ -487,7 +376,7 @@ nobody/NN/nsubj could {open_vb} the {lid}
 def _roles() -> dict[str, tuple[Template, ...]]:
     """What may fill each free slot."""
     roles: dict[str, tuple[Template, ...]] = {"clause": CLAUSES}
-    roles["subj"] = _phrases("{a}/*\n{a}/*\n{b}/*\n{b}/*\nthey/PRP/*\n{a}/* and {b}/conj")
+    roles["subj"] = phrases("{a}/*\n{a}/*\n{b}/*\n{b}/*\nthey/PRP/*\n{a}/* and {b}/conj")
     nouns = {
         "sight": lexicon.SIGHTS, "crafted": lexicon.CRAFTS, "tale": lexicon.TALES,
         "game": lexicon.GAMES, "lid": lexicon.LIDS, "cloth": lexicon.CLOTHES,
@@ -520,7 +409,7 @@ def _roles() -> dict[str, tuple[Template, ...]]:
     for name, pairs in verbs.items():
         roles[name] = tuple(word(past, "VBD") for past, _ in pairs)
         roles[name + "_vb"] = tuple(word(base, "VB") for _, base in pairs)
-    roles["path"] = _phrases("{path_preposition}/* the {path_noun}/pobj")
+    roles["path"] = phrases("{path_preposition}/* the {path_noun}/pobj")
     roles["path_preposition"] = tuple(word(w, "IN") for w in lexicon.PATH_PREPOSITIONS)
     roles["path_noun"] = tuple(
         word(w, "NNS" if w in lexicon.PLURAL_PATHS else "NN") for w in lexicon.PATHS

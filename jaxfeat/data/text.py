@@ -1,8 +1,8 @@
-"""Which stories does a corpus hold, and which of them are kept from training?
+"""Which stories does a corpus hold?
 
 A corpus is a text file, JSON lines, a Parquet file, a folder that `datasets` saved, or the name of
 a data set on the hub. Faults of encoding are repaired and counted; nothing else of a story changes.
-The libraries `datasets` and `ftfy` are imported on first use.
+The library `datasets` is imported on first use.
 """
 
 import contextlib
@@ -14,16 +14,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from jaxfeat.data.holdout import held_out
+from jaxfeat.data.text_repair import decode, repair
 from jaxfeat.types import UserError, check_whole
 
 MARKER = b"<|endoftext|>"
 BETWEEN = {"endoftext": re.escape(MARKER), "line": rb"(?<!\n)\n(?!\n)", "blank": rb"\n\n+"}
 BOUNDARIES = ("auto", *BETWEEN, "opening")
 SUFFIXES = (".txt", ".jsonl", ".json", ".parquet")
-SEGMENT = 100_000  # characters that are repaired at once: the time grows with the segment's length
 HEAD = 1 << 16  # bytes that tell a text from a binary file
 SHORT_LINES = 20  # "auto" takes single newlines for boundaries from one break in so many on
 
@@ -36,8 +33,6 @@ _OPENS = re.compile(
     rb"|[A-Z]\w+ and [A-Z]\w+ (are|were) (\w+ )?(friends|twins|brother|sister|playing|best)\b"
 )
 _ENDED = re.compile(rb'(The end|lived happily ever after)[.!]"?$')
-_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as surrogateescape gives them
-_LOST_BYTE = re.compile("â€(?![^\x00-\x7f])")  # a closing quote whose third byte was left out
 _HUB_NAME = re.compile(r"(?=.{1,96}$)\w[\w.-]*(/\w[\w.-]*)?")
 
 Piece = tuple[str, bool]  # one text, "" for a missing one, and whether bytes had to be guessed
@@ -110,7 +105,7 @@ def read_corpus(
         pieces = _rows(_from_disk(path, split), source, column, split)
     stories, repaired, dropped = [], 0, 0
     for text, guessed in pieces:
-        story = _repair(text.strip())
+        story = repair(text.strip())
         if not story.strip("\ufffd \t\n"):
             dropped += 1
             continue
@@ -134,39 +129,6 @@ def stories_digest(stories: Iterable[str]) -> str:
         data = story.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()
-
-
-def held_out_stories(stories: list[str]) -> np.ndarray:
-    """Which stories are kept from training, about one in eight: `[S]` booleans.
-
-    A hash of the text decides, up to case and whitespace: copies of a story fall on one side,
-    and a story's side is the same in every corpus.
-
-    Raises:
-        UserError: a side would be empty.
-    """
-    hashes = [int.from_bytes(_key(story)[:4], "big") for story in stories]
-    held = np.asarray(held_out(np.array(hashes, np.uint32)), bool)
-    if held.all() or not held.any():
-        side = "training" if held.all() and len(held) else "held-out"
-        raise UserError(f"stories: {len(stories)} leave the {side} side empty; give more stories")
-    return held
-
-
-def overlap(stories: list[str], held: np.ndarray) -> int:
-    """How many held-out stories also stand on the training side, up to case and whitespace.
-
-    Args:
-        stories: all of them. held: `[S]` booleans, true where a story is held out.
-    """
-    train = {_key(story) for story, out in zip(stories, held, strict=True) if not out}
-    return sum(_key(story) in train for story, out in zip(stories, held, strict=True) if out)
-
-
-def _key(story: str) -> bytes:
-    """A hash of a story, the same for copies that differ in case or whitespace."""
-    plain = " ".join(story.lower().split())
-    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()
 
 
 def _existing(source: str) -> Path | None:
@@ -210,15 +172,7 @@ def _text_pieces(path: Path, boundary: str) -> Iterator[Piece]:
     if boundary == "endoftext":
         data = data.removesuffix(MARKER)  # it ends the last story: no empty one follows
     for piece in _by_opening(data) if boundary == "opening" else _cut(data, BETWEEN[boundary]):
-        yield _decode(piece)
-
-
-def _decode(piece: bytes) -> Piece:
-    """The text of bytes in UTF-8, stray ones read as windows-1252, and whether there were any."""
-    text = piece.decode("utf-8", "surrogateescape")
-    guess = lambda m: bytes([ord(m[0]) - 0xDC00]).decode("cp1252", "replace")
-    sure = text if text.isascii() else _ESCAPED.sub(guess, text)
-    return sure, sure != text
+        yield decode(piece)
 
 
 def _cut(data: bytes, between: bytes) -> Iterator[bytes]:
@@ -241,38 +195,12 @@ def _by_opening(data: bytes) -> Iterator[bytes]:
     yield b"\n\n".join(story)
 
 
-def _repair(text: str) -> str:
-    """The text with wrongly decoded characters put right, by lines and segments."""
-    if text.isascii():
-        return text
-    import ftfy
-
-    # Without restore_byte_a0: it would take the space after a damaged quote for a part of it.
-    config = ftfy.TextFixerConfig(restore_byte_a0=False)
-
-    def mend(part: str) -> str:
-        lost = part if part.isascii() else _LOST_BYTE.sub("â€\x9d", part)
-        return lost if lost.isascii() else ftfy.fix_encoding(lost, config)
-
-    return "\n".join("".join(map(mend, _segments(line))) for line in text.split("\n"))
-
-
-def _segments(line: str) -> Iterator[str]:
-    """The line in parts of at most `SEGMENT` characters, cut at spaces where there are any."""
-    at = 0
-    while len(line) - at > SEGMENT:
-        space = line.rfind(" ", at, at + SEGMENT)
-        end = space + 1 if space > at else at + SEGMENT
-        yield line[at:end]
-        at = end
-    yield line[at:]
-
-
 def _from_disk(path: Path, split: str) -> Any:
     """A data set of a file or a saved folder; nothing is written into the user's caches."""
     import datasets
 
-    shards = sorted(str(p) for p in path.rglob("*.parquet")) if path.is_dir() else [str(path)]
+    found = path.rglob("*.parquet") if path.is_dir() else [path]
+    shards: list[Any] = sorted(str(p) for p in found)
     shards = [p for p in shards if Path(p).name.startswith(split)] or shards
 
     if path.is_file() and not _filled(path):
@@ -365,4 +293,4 @@ def _rows(data: Any, source: str, column: str, split: str) -> Iterator[Piece]:
             raise UserError(f"column: {column!r} of {source} holds {kind}, not text")
         # As bytes: neither Arrow nor the readers make sure that they are UTF-8.
         for row in texts.cast(pa.large_binary()).to_pylist():
-            yield _decode((row or b"").replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+            yield decode((row or b"").replace(b"\r\n", b"\n").replace(b"\r", b"\n"))

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from jaxfeat.data import stories, story_sentences, tagged
+from jaxfeat.data import stories, story_notation, story_sentences, tagged
 from jaxfeat.data import story_words as lexicon
 from jaxfeat.types import UserError
 
@@ -78,9 +78,9 @@ def test_refusals():
     with pytest.raises(UserError, match="count"):
         stories.make_stories(0, -1)
     with pytest.raises(UserError, match="needs a tag"):
-        story_sentences.parse("the dog")
+        story_notation.parse("the dog")
     with pytest.raises(UserError, match="needs a label"):
-        story_sentences.parse("{dog}")
+        story_notation.parse("{dog}")
 
 
 def test_spans():

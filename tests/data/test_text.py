@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxfeat.data.text import Corpus, held_out_stories, overlap, read_corpus, stories_digest
+from jaxfeat.data.story_split import held_out_stories, overlap
+from jaxfeat.data.text import Corpus, read_corpus, stories_digest
 from jaxfeat.io.parquet import write_table
 from jaxfeat.types import UserError
 
