@@ -41,8 +41,9 @@ def other(request, tmp_path_factory):
         raise OSError("the default path uses no network")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "socket", refuse)
-        patch.setattr(socket, "create_connection", refuse)
+        for name in ("connect", "connect_ex", "sendto"):  # event loops make pairs of their own
+            patch.setattr(socket.socket, name, refuse)
+        patch.setattr(socket, "getaddrinfo", refuse)
         return request.param, out, run(out, of=request.param)
 
 
