@@ -13,18 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments import tinystories_report
 from experiments.tinystories_config import (
     VARIANTS,
     Config,
     DataConfig,
     check_settings,
+    probed_positions,
     tracking_plan,
 )
 from experiments.tinystories_data import Data, load_data, told_of
 from experiments.tinystories_training import set_up, train_variants
 from jaxfeat.io.tokenizer import check_vocab, load_tokenizer, save_tokenizer, tokenizer_digest
 from jaxfeat.run import cli, folder
+from jaxfeat.run.trackers import check_tracker_kind
 from jaxfeat.types import UserError
 
 PRESETS = {
@@ -52,6 +56,14 @@ def check(config: Config) -> None:
     """Refuse settings and stories that cannot work before anything is written."""
     check_settings(config)
     data = load_data(config.data, config.seed)
+    for name, side in (("training", data.train), ("held-out", data.held_out)):
+        last, longest = max(probed_positions(config)), int(np.asarray(side.size).max()) - 2
+        if last > longest:
+            raise UserError(
+                f"--probed, --positions: {last} given, no {name} story reaches it; the longest has "
+                f"{longest} tokens"
+            )
+    check_tracker_kind(config.log)
     if config.tracked:
         tracking_plan(config, data.vocab, data.occurring, myopic=False)
 
@@ -80,14 +92,17 @@ def _keep_tokenizer(data: Data, workdir: Path) -> None:
     if not place.exists():
         save_tokenizer(place, data.tokenizer)
         return
-    kept = load_tokenizer(place)
-    check_vocab(kept, data.vocab)
     stored = folder.read_json(workdir / folder.PROVENANCE).get("data_hash")
-    if tokenizer_digest(kept) != data.tokens.tokenizer:
-        raise UserError(f"--data.tokenizer: {place} is another tokenizer than the one given")
     if stored not in (None, data.texts.corpus.digest):
         told = data.texts.corpus.source
         raise UserError(f"--data.path: the run in {workdir} read other stories than {told} holds")
+    try:
+        kept = load_tokenizer(place)
+        check_vocab(kept, data.vocab)
+    except UserError as error:
+        raise UserError(f"--data.tokenizer: that of the run, {place}: {error}") from None
+    if tokenizer_digest(kept) != data.tokens.tokenizer:
+        raise UserError(f"--data.tokenizer: {place} is another tokenizer than the one given")
 
 
 if __name__ == "__main__":

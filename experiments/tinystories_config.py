@@ -164,7 +164,7 @@ def check_settings(config: Config) -> None:
     need("ends", c.ends in ("start", "both"), c.ends, "start or both")
     good = all(name in VARIANTS for name in c.tracked) and len(set(c.tracked)) == len(c.tracked)
     need("tracked", good, c.tracked, "some of standard, myopic")
-    need("held", c.held >= 2 and c.held % 2 == 0, c.held, "an even number")
+    need("held", c.held >= 2 and c.held % 2 == 0, c.held, "an even number of at least 2")
     for name in ("probe_fit", "probe_test"):
         need(name.replace("_", "-"), getattr(c, name) >= 2, getattr(c, name), "at least 2 windows")
     for name in ("positions", "probed"):
@@ -177,7 +177,8 @@ def check_settings(config: Config) -> None:
     need("log", c.log in ("", *TRACKERS), c.log, " or ".join(TRACKERS))
     need("data.boundary", c.data.boundary in BOUNDARIES, c.data.boundary, ", ".join(BOUNDARIES))
     need("data.stories", c.data.stories >= 0, c.data.stories, "0 or more")
-    good = c.data.tags in ("auto", "gold", "spacy", "none") or c.data.tags.endswith(".conllu")
+    tags = c.data.tags
+    good = tags in ("auto", "gold", "spacy", "none") or tags.lower().endswith(".conllu")
     need("data.tags", good, c.data.tags, "auto, gold, spacy, none or a .conllu file")
     need("data.stories", bool(c.data.path) or c.data.stories >= 16, c.data.stories,
          "at least 16 generated ones")  # fmt: skip

@@ -86,7 +86,8 @@ def load_data(config: DataConfig, seed: int) -> Data:
     c = config
     texts = _texts(c, seed)
     stories = texts.corpus.stories
-    held = _named("data.path", lambda: held_out_stories(stories))
+    source = "data.path" if c.path else "data.stories"
+    held = _named(source, lambda: held_out_stories(stories))
     tokenizer = _tokenizer(c, [s for s, out in zip(stories, held) if not out])
     cache = Path(c.cache).expanduser() if c.cache else None
     tokens = _named("data.cache", lambda: encode(stories, tokenizer, cache, texts.corpus.digest))
@@ -133,7 +134,7 @@ def _texts(config: DataConfig, seed: int) -> Texts:
         if c.tags == "none":
             return Texts(corpus, None, "none", made)
         return Texts(corpus, [story.tagged for story in made], "exact, by the generator", made)
-    if c.path.endswith(".conllu"):
+    if c.path.lower().endswith(".conllu"):
         tagged = _named("data.path", lambda: read_conllu(c.path))[: c.stories or None]
         stories = [t.text for t in tagged]
         corpus = Corpus(stories, c.path, stories_digest(stories), 0, 0)
@@ -151,8 +152,8 @@ def _tags(config: DataConfig, corpus: Corpus) -> tuple[list[Tagged] | None, str]
     wanted, model = config.tags, spacy_tags.model_name()
     if wanted == "gold":
         raise UserError(f"--data.tags: gold given, {config.path} has none; spacy or none needed")
-    if wanted.endswith(".conllu"):
-        tagged = _named("data.tags", lambda: read_conllu(wanted))
+    if wanted.lower().endswith(".conllu"):
+        tagged = _named("data.tags", lambda: read_conllu(wanted))[: config.stories or None]
         if len(tagged) != len(corpus.stories):
             raise UserError(
                 f"--data.tags: {wanted} has {len(tagged)} documents, {len(corpus.stories)} stories "
@@ -189,6 +190,6 @@ def _named(option: str, make):
         argument, _, told = str(error).partition(": ")
         if argument in ("boundary", "column"):
             option = f"data.{argument}"
-        elif argument not in ("stories", "tokenizer", "vocab", "size"):
+        elif argument not in ("stories", "tokenizer", "tokenizer size"):
             told = str(error)
         raise UserError(f"--{option}: {told}") from None

@@ -14,6 +14,7 @@ from experiments.tinystories_numbers import (
     chance,
     loss,
     parts_of,
+    quality,
     share,
 )
 from experiments.toy_numbers import band
@@ -26,7 +27,7 @@ LOSS = "Held-out loss while training, with and without pre-caching (95 % t bands
 GAP = "Where in the story the gap sits: held-out loss of the final models (95 % t bands)."
 TAGS = "Loss, myopic minus standard, by the tag of the token that is predicted (95 % t intervals)."
 PROBES = "How well linear probes read each group of features, by layer (95 % t bands over seeds)."
-MAPS = "The same by layer and position of the window (descriptive)."
+MAPS = "The probes by layer and position of the window, mean over seeds (descriptive)."
 PARTS_BUILT = (
     "What each part of the gradient built of each group of features over training, as a share of "
     "R(θ₀) (95 % t intervals over seeds)."
@@ -75,7 +76,7 @@ def _probe_figure(found: Found):
     for group in found.setup.data.groups:
         lines = []
         for name in MODELS:
-            values = [np.nanmean(by_node(found, name, group, [k]), axis=1) for k in layers]
+            values = [quality(found, name, group, [k]) for k in layers]
             lines.append(figures.Line(name, layers, *band(np.stack(values, axis=1))))
         panels.append(figures.LinePanel(group, lines))
     figure = figures.line_panels(panels, x_label="layer", y_label="Pearson r")
@@ -92,7 +93,8 @@ def _parts_figure(found: Found):
         for group, features in found.setup.data.groups.items():
             values = np.stack([share(told, part, features) for part in parts], axis=1)
             lines.append(figures.Line(group, parts, *band(values)))
-        panels.append(figures.LinePanel(variant, lines))
+        alone = f", {lines[0].label}" if len(lines) == 1 else ""
+        panels.append(figures.LinePanel(f"{variant}{alone}", lines))
     figure = figures.interval_points(panels, y_label="share of R(θ₀)")
     return figure, panels
 
@@ -144,7 +146,7 @@ def _map_figure(found: Found):
             board = values.reshape(c.layers + 1, len(positions))
             panels.append(figures.MapPanel(f"{SHORT[group]}, {name}", board, positions))
     figure = figures.heat_maps(
-        panels, x_label="position", y_label="layer", bar_label="Pearson r", limits=(0, 1)
+        panels, x_label="position", y_label="layer", bar_label="Pearson r"
     )
     return figure, panels
 

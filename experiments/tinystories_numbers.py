@@ -67,7 +67,9 @@ def quality(
     found: Found, name: str, group: str, layers: Sequence[int] | None = None, key: str = "r"
 ) -> np.ndarray:
     """Mean Pearson r of a group's probes over layers (all from 1 on) and positions."""
-    return np.nanmean(by_node(found, name, group, layers, key), axis=1)
+    values = by_node(found, name, group, layers, key)
+    count = np.isfinite(values).sum(axis=1)
+    return np.where(count > 0, np.nansum(values, axis=1), np.nan) / np.maximum(count, 1)
 
 
 def by_node(
@@ -136,8 +138,10 @@ def statements(found: Found) -> list[Statement]:
         )
     ]  # fmt: skip
     for group in found.setup.data.groups:
-        told = _gains(found, group)
         difference = kept(found, group)
+        if not np.isfinite(difference).all():
+            continue  # the windows hold none of these features, or they never vary
+        told = _gains(found, group)
         zero = np.zeros_like(difference)
         if group == PLACE:
             name = "Place in the story needs pre-caching: myopic models keep less than half of it"
@@ -169,7 +173,10 @@ def statements(found: Found) -> list[Statement]:
 
 
 def told(values: np.ndarray) -> str:
-    """Mean over seeds with its 95 % t interval."""
+    """Mean over seeds with its 95 % t interval; seeds without a value are left out."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return "-"
     t = stats.paired_interval(values, np.zeros_like(values))
     return format_interval(t.mean, t.low, t.high)
 
@@ -193,7 +200,7 @@ def _gains(found: Found, group: str) -> str:
     """Each variant's gain over the untrained model, in words."""
     base = quality(found, "untrained", group)
     gains = [f"{name} {told(quality(found, name, group) - base)}" for name in MODELS[:2]]
-    return f"Gain in r over untrained models ({told(base)}): {', '.join(gains)}."
+    return f"Untrained models have r {told(base)}; gains over them: {', '.join(gains)}."
 
 
 def _options(found: Found, kind: str) -> tuple[np.ndarray, np.ndarray]:

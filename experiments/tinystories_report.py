@@ -46,12 +46,14 @@ def _summary(found: Found, claims: list[page.Claim]) -> str:
         if data.texts.corpus.source == GENERATED
         else f"The stories are read from {data.texts.corpus.source}.",
         f"Models of {c.layers} blocks and width {c.width} read windows of {c.length} tokens, "
-        f"{c.steps} updates of {c.batch} windows, {c.seeds} seeds.",
+        f"{c.steps} updates of {c.batch} windows; {c.seeds} seed{'s' * (c.seeds > 1)}.",
         f"Held-out loss: standard {told(loss(found, 'standard'))}, myopic "
         f"{told(loss(found, 'myopic'))}, difference {gap} nats a token.",
         *(f"{claim.name}: {claim.verdict}." for claim in claims),
         f"Read: {told_of(data).removeprefix('stories: ')}.",
     ]
+    if (count := int(data.held.sum())) < 50:
+        words.append(f"Only {count} stories are held out: no interval covers their choice.")
     if len(data.groups) == 1:
         words.append("Without tags only the place in the story is probed.")
     return " ".join(words)

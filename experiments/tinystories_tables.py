@@ -97,12 +97,14 @@ def _coherence_table(found: Found) -> tables.Table:
     for name in ("truth", *MODELS):
         c = coherence(found, name)
         label = "the story's own" if name == "truth" else name
-        rows.append((label, *(told(x[np.isfinite(x)]) if np.isfinite(x).any() else None
-                              for x in c)))  # fmt: skip
+        rows.append((label, *map(told, c)))
     columns = (
         "continuation", "names known before", "bindings that agree", "parts in order",
         "bindings said each", "repeated four words", "different pairs of words",
     )  # fmt: skip
+    if found.setup.data.texts.generated is None:  # what is only known of generated stories
+        known = (0, 1, 5, 6)
+        rows, columns = [[row[n] for n in known] for row in rows], [columns[n] for n in known]
     count = len(found.setup.exam.prompts.ids)
     return tables.Table(f"Coherence of {count} continuations a model, shares ({T})", columns, rows)
 
@@ -147,7 +149,13 @@ def _words() -> tables.Table:
         ("pos_int, pos_prop", "number of the token in its story; the same over the story's length"),
         ("two-hop", "a question that needs two facts: who has a thing, and where who is"),
         ("recall", "a question whose answer is the only word of its kind in the paragraph"),
-        ("bindings", "statements who has what, or who or what is where"),
+        ("names known before", "of the names that a continuation says, those that stand in the "
+         "story before it (in text that is not generated: with a capital letter)"),
+        ("bindings", "statements who has what, or who or what is where; they agree if the "
+         "paragraph says nothing else"),
+        ("parts in order", "ordinals that follow the last one by one"),
+        ("repeated four words", "stretches of four words that the same continuation had before"),
+        ("different pairs", "pairs of neighbouring words, each counted once, over all pairs"),
     ]  # fmt: skip
     return tables.Table("Words", ("word", "meaning"), rows)
 

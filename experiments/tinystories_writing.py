@@ -79,7 +79,7 @@ def _of_seed(found: Found, texts: list[str]) -> tuple[float, ...]:
         else:
             before = data.texts.corpus.stories[s][: int(upto)]
             names = _names(text)
-            known = _names(before)
+            known = set(re.findall(r"[A-Z][a-z]+", before))
             counts[:2] += sum(name in known for name in names), len(names)
     shares = [a / b if b else np.nan for a, b in counts.reshape(3, 2)]
     words = [re.findall(r"[\w']+|[.!?]", text.lower()) for text in texts]

@@ -21,7 +21,10 @@ def held_out_stories(stories: list[str]) -> np.ndarray:
     held = np.asarray(held_out(np.array(hashes, np.uint32)), bool)
     if held.all() or not held.any():
         side = "training" if held.all() and len(held) else "held-out"
-        raise UserError(f"stories: {len(stories)} leave the {side} side empty; give more stories")
+        raise UserError(
+            f"stories: {len(stories)} of them leave the {side} side empty; more are needed, or "
+            "another boundary between them"
+        )
     return held
 
 

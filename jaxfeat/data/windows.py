@@ -17,7 +17,7 @@ from jaxfeat.data.order import epoch_rows
 from jaxfeat.data.tagged import DEPENDENCIES, POS_TAGS
 from jaxfeat.data.tags import FEATURES, TokenTags
 from jaxfeat.data.tokens import Tokens
-from jaxfeat.types import Array, Batch, UserError, make_batch
+from jaxfeat.types import Array, Batch, UserError, check_whole, make_batch
 
 
 class Windows(NamedTuple):
@@ -58,13 +58,22 @@ def make_windows(
 
     Args:
         tokens: of all stories, each ended with a marker. marker: its id.
-        stories: `[S]` numbers of the chosen ones. tags: of every story's tokens, or None.
+        stories: `[S]` numbers of the chosen ones, or booleans, one a story. tags: of every story's
+            tokens, or None.
 
     Raises:
-        UserError: no stories, or tags of other lengths than their stories.
+        UserError: no stories, numbers out of range, or tags of other lengths than their stories.
     """
+    stories, count = np.asarray(stories), len(tokens.first) - 1
+    stories = np.flatnonzero(stories) if stories.dtype == bool else stories
     if not len(stories):
         raise UserError("stories: none given, at least one needed")
+    if stories.min() < 0 or stories.max() >= count:
+        told = f"{stories.min()}..{stories.max()}"
+        raise UserError(f"stories: numbers {told} given, valid are 0..{count - 1}")
+    if tags is not None and len(tags) != count:
+        raise UserError(f"tags: of {len(tags)} stories given, {count} needed")
+    check_whole("marker", int(marker), 0, tokens.vocab - 1)
     flat: dict[str, list[np.ndarray]] = {name: [] for name in Windows._fields[:5]}
     for s in stories:
         ids = tokens.ids[tokens.first[s] : tokens.first[s + 1]]
@@ -121,6 +130,8 @@ def cut_windows(windows: Windows, rows: Array, offset: Array, length: int) -> Cu
 def every_window(windows: Windows, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and offsets `[W]` of windows, `stride` apart, that hold every target of every story.
     """
+    check_whole("length", length, 1)
+    check_whole("stride", stride, 1, length)
     rows, offsets = [], []
     for row, size in enumerate(np.asarray(windows.size).tolist()):
         beyond = max(0, size - 1 - length)  # targets that the first window does not hold

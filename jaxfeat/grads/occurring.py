@@ -28,7 +28,8 @@ def occurring_ids(tokens: np.ndarray, vocab: int) -> np.ndarray:
     [1, 3]
     """
     found = np.unique(np.asarray(tokens))
-    if not found.size or found[0] < 0 or found[-1] >= vocab:
+    whole = found.dtype.kind in "iu"
+    if not found.size or not whole or found[0] < 0 or found[-1] >= vocab:
         told = f"{found[0]}..{found[-1]}" if found.size else "none"
         raise UserError(f"tokens: ids {told} given, some of 0..{vocab - 1} needed")
     return found.astype(np.int32)
@@ -43,10 +44,13 @@ def cut_tables(
         ids: `[K]`, or None: then nothing is cut.
 
     Raises:
-        UserError: the model names no tables.
+        UserError: the model names no tables; ids that do not ascend or are out of range.
     """
     if ids is None:
         return tree
+    ids = np.asarray(ids)
+    if not np.array_equal(occurring_ids(ids, decoder.vocab), ids):
+        raise UserError("occurring: ids must ascend, each once")
     if not decoder.by_token:
         raise UserError("occurring: the model names no tables that are read by token (by_token)")
 

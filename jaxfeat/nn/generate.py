@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from jaxfeat.nn.blocks import residuals
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
+from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole
 
 
 def generate(
@@ -32,8 +33,13 @@ def generate(
     (1, 5)
     """
     check_whole("count", count, 1)
+    prompt = jnp.asarray(prompt)
     if prompt.ndim != 2 or not prompt.size:
         raise UserError(f"prompt: shape {prompt.shape} given, [B, P] with P >= 1 needed")
+    if not jnp.issubdtype(prompt.dtype, jnp.integer):
+        raise UserError(f"prompt: type {prompt.dtype} given, integer ids needed")
+    if not isinstance(prompt, Tracer):
+        check_tokens(prompt, decoder.vocab, "prompt")
     size, given = prompt.shape
     length = given + count
     if decoder.length is not None and length - 1 > decoder.length:

@@ -17,7 +17,7 @@ from jaxfeat import tree
 from jaxfeat.nn.copies import Copies, over_examples, over_positions
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.tree import widen
-from jaxfeat.types import Array, Batch, Tree
+from jaxfeat.types import Array, Batch, Tree, check_whole
 
 ENTRIES = 2**23  # logits that are held together unless told otherwise
 
@@ -71,6 +71,7 @@ def batch_loss(
         entries: logits that are held together: memory follows it, the value does not. Above it
             only reverse-mode derivatives exist.
     """
+    check_whole("entries", entries, 1)
     count = count_targets(batch) if count is None else count
     read = partial(_read, decoder, copies)
     if batch.token.size * decoder.vocab <= entries:
@@ -91,6 +92,7 @@ def token_losses(
     entries: int = ENTRIES,
 ) -> Array:
     """`[B, T]` losses in nats, 0 where a target does not count; arguments as in `batch_loss`."""
+    check_whole("entries", entries, 1)
     read = partial(_read, decoder, copies)
     groups = _in_groups(resid, batch, copies, entries // decoder.vocab)
     terms = jax.lax.map(lambda group: loss_terms(read(outer, group[0]), group[1]), groups)

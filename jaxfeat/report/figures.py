@@ -92,6 +92,7 @@ def line_panels(
                     axes.fill_between(x, line.low, line.high, color=hue, alpha=0.18, linewidth=0)
             if log_x:
                 axes.set_xscale("log")
+                axes.xaxis.set_minor_formatter("")
             else:
                 _whole_ticks(axes, [v for line in panel.lines for v in np.asarray(line.x)])
             axes.margins(x=0.03)

@@ -109,7 +109,7 @@ def _experiment(path: Path, root: Path) -> dict[str, Any]:
         return {"name": path.stem, "question": f"cannot be read: {error}", "missing": []}
     question = (ast.get_docstring(tree) or "").split("\n")[0]
     packages = _needed(tree, [root, path.parents[1]], seen={path})
-    missing = sorted(name for name in packages if not _present(name))
+    missing = sorted(name for name in packages - OPTIONAL.keys() if not _present(name))
     return {"name": path.stem, "question": question, "missing": missing}
 
 

@@ -14,7 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("jaxfeat", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = (
+    "jaxfeat", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "datasets",
+    "tokenizers", "ftfy", "conllu",
+)  # fmt: skip
 
 
 def collect(

@@ -3,7 +3,9 @@
 `metrics.jsonl` is always written; a tracker is an extra, imported when it is opened.
 """
 
+import importlib.util
 import numbers
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import numpy as np
 
 from jaxfeat.types import UserError
 
-TRACKERS = ("tensorboard", "wandb")
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+TRACKERS = tuple(PACKAGES)
 Tracker = Callable[[Mapping[str, Any]], None]
 
 
@@ -32,21 +35,16 @@ def open_tracker(kind: str, folder: Path, *, name: str, config: Mapping[str, Any
 
     >>> open_tracker("", Path("."), name="a", config={})({"step": 1, "loss": 2.0})
     """
+    check_tracker_kind(kind)
     if kind == "":
         return lambda line: None
-    if kind not in TRACKERS:
-        raise UserError(f"log: {kind!r} is unknown; valid: {', '.join(TRACKERS)}")
-    try:
-        if kind == "wandb":
-            import wandb  # pyright: ignore[reportMissingImports]
+    if kind == "wandb":
+        import wandb  # pyright: ignore[reportMissingImports]
 
-            run = wandb.init(dir=str(folder), name=name, config=dict(config), mode="offline")
-            return lambda line: run.log(scalars(line), step=int(line["step"]))
-        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise UserError(
-            f'--log {kind}: the package is missing; python -m pip install -e ".[{kind}]"'
-        ) from None
+        run = wandb.init(dir=str(folder), name=name, config=dict(config), mode="offline")
+        return lambda line: run.log(scalars(line), step=int(line["step"]))
+    from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+
     writer = SummaryWriter(str(folder / "tensorboard"))
 
     def write(line: Mapping[str, Any]) -> None:
@@ -55,6 +53,22 @@ def open_tracker(kind: str, folder: Path, *, name: str, config: Mapping[str, Any
         writer.flush()
 
     return write
+
+
+def check_tracker_kind(kind: str) -> None:
+    """Refuse a tracker that cannot be opened, before anything is written.
+
+    Raises:
+        UserError: an unknown kind, or its package is missing.
+    """
+    if kind not in ("", *TRACKERS):
+        raise UserError(f"log: {kind!r} is unknown; valid: {', '.join(TRACKERS)}")
+    package = PACKAGES.get(kind)
+    there = package is None or package in sys.modules or importlib.util.find_spec(package)
+    if not there or (package and sys.modules.get(package, package) is None):
+        raise UserError(
+            f'--log {kind}: the package is missing; python -m pip install -e ".[{kind}]"'
+        )
 
 
 def scalars(line: Mapping[str, Any]) -> dict[str, float]:

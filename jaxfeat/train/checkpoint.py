@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxfeat.io.atomic import replacing
+from jaxfeat.io.atomic import replacing, uninterrupted
 from jaxfeat.types import Tree, UserError
 
 PREFIX = "step_"
@@ -51,7 +51,7 @@ def save_checkpoint(
     if any(x.dtype.hasobject for x in arrays.values()):
         raise UserError("value: a pytree of arrays of numbers needed")
     _sums_of(path).unlink(missing_ok=True)
-    with ocp.StandardCheckpointer() as saver:
+    with uninterrupted(), ocp.StandardCheckpointer() as saver:
         saver.save(path, arrays, force=True)
     with replacing(_sums_of(path)) as temporary:
         temporary.write_text(json.dumps(_sums(path), indent=1), encoding="utf-8")

@@ -66,7 +66,18 @@ def test_markers():
     with pytest.raises(UserError, match="at least one"):
         make_windows(tokens, MARKER, np.array([], int))
     with pytest.raises(UserError, match="story 1 has 13 tokens, 4 are tagged"):
-        make_windows(tokens, MARKER, np.array([1]), corpus()[1][:1] * 2)
+        make_windows(tokens, MARKER, np.array([1]), corpus()[1][:1] * 5)
+    with pytest.raises(UserError, match="tags: of 2 stories given, 5 needed"):
+        make_windows(tokens, MARKER, np.array([1]), corpus()[1][:2])
+    for wrong in ([5], [-1]):
+        with pytest.raises(UserError, match=r"valid are 0\.\.4"):
+            make_windows(tokens, MARKER, np.array(wrong))
+    with pytest.raises(UserError, match="marker: 10 given"):
+        make_windows(tokens, 10, np.array([0]))
+    chosen = make_windows(tokens, MARKER, np.array([False, True, False, True, False]), corpus()[1])
+    np.testing.assert_array_equal(chosen.ids, windows((1, 3)).ids)
+    with pytest.raises(UserError, match="stride: 0 given"):
+        every_window(w, LENGTH, 0)
 
 
 def test_once_an_epoch():
