@@ -39,6 +39,6 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         for kind, handler in before.items():
-            signal.signal(kind, handler)
+            signal.signal(kind, signal.SIG_DFL if handler is None else handler)
         if came:
             signal.raise_signal(came[0])

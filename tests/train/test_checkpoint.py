@@ -1,6 +1,7 @@
 """Does an interrupted run go on as if nothing had happened?"""
 
 import shutil
+import signal
 from pathlib import Path
 
 import jax
@@ -184,3 +185,23 @@ def test_flipped_bits(tmp_path):
     with pytest.raises(UserError, match="is damaged"):
         restore_checkpoint(tmp_path, value)
     same(restore_checkpoint(tmp_path, value, step=0), value)
+
+
+def test_interruption_waits_for_a_checkpoint(tmp_path, monkeypatch):
+    """A signal that comes while one is written takes effect when it is whole."""
+    import orbax.checkpoint as ocp
+
+    save = ocp.StandardCheckpointer.save
+
+    def interrupted(self, *args, **options):
+        signal.raise_signal(signal.SIGINT)
+        return save(self, *args, **options)
+
+    monkeypatch.setattr(ocp.StandardCheckpointer, "save", interrupted)
+    value = {"x": np.arange(3)}
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, 4, value)
+    monkeypatch.undo()
+    save_checkpoint(tmp_path, 8, value, kept=None)
+    save_checkpoint(tmp_path, 9, value, kept=None)
+    assert {8, 9} <= set(saved_steps(tmp_path))
