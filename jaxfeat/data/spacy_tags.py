@@ -102,7 +102,7 @@ def tag_words(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         UserError: spaCy or its model is missing (with the command that installs both).
     """
     model = _installed()
-    from spacy.tokens import Doc
+    from spacy.tokens import Doc  # pyright: ignore[reportMissingImports]
 
     nlp = _load(model.split()[0])
     docs = (Doc(nlp.vocab, words=list(words)) for words in sentences)
@@ -121,7 +121,7 @@ def _installed() -> str:
 @functools.cache
 def _load(name: str) -> Any:
     """The model with its tagger and parser."""
-    import spacy
+    import spacy  # pyright: ignore[reportMissingImports]
 
     return spacy.load(name, exclude=UNUSED)
 
