@@ -95,9 +95,9 @@ def word_of(tokens_begin: Any, tokens_end: Any, start: Any, end: Any) -> np.ndar
     """
     begin, stop = np.asarray(tokens_begin), np.asarray(tokens_end)
     start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
-    if begin.shape != stop.shape or start.shape != end.shape:
-        raise UserError("spans: as many begins as ends needed")
-    if (start > end).any() or (end[:-1] > start[1:]).any():
+    if begin.shape != stop.shape:
+        raise UserError("tokens: as many begins as ends needed")
+    if start.shape != end.shape or (start > end).any() or (end[:-1] > start[1:]).any():
         raise UserError("words: their spans must ascend and not overlap")
     if not len(start):
         return np.full(len(begin), -1, np.int32)

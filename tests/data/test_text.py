@@ -280,7 +280,7 @@ def test_about_an_eighth_is_held_out_and_copies_stay_together():
 
 def test_an_empty_side_is_an_error():
     for stories in ([], ["one"], ["one"] * 50):
-        with pytest.raises(UserError, match="side empty; give more stories"):
+        with pytest.raises(UserError, match="side empty; more are needed"):
             held_out_stories(stories)
 
 

@@ -1,6 +1,7 @@
 """Do metrics reach a tracker where one is asked for, and is a missing one told?"""
 
 import sys
+import time
 
 import pytest
 
@@ -35,6 +36,9 @@ def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
     open_tracker("tensorboard", tmp_path, name="a", config={})(LINE)
     (file,) = (tmp_path / "tensorboard").iterdir()
+    until = time.monotonic() + 10  # its writer is a thread of its own
+    while b"myopic/loss" not in file.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
     assert b"myopic/loss" in file.read_bytes()
 
 
