@@ -45,7 +45,7 @@ def open_tracker(kind: str, folder: Path, *, name: str, config: Mapping[str, Any
         return lambda line: run.log(scalars(line), step=int(line["step"]))
     from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
 
-    writer = SummaryWriter(str(folder / "tensorboard"))
+    writer = SummaryWriter(str(folder / "tensorboard"), max_queue=1, flush_secs=1)
 
     def write(line: Mapping[str, Any]) -> None:
         for key, value in scalars(line).items():
