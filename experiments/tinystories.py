@@ -42,7 +42,7 @@ PRESETS = {
         data=DataConfig(
             path="roneneldan/TinyStories", stories=50_000, vocab=50_257, tags="spacy"
         ),
-        width=128, batch=256, steps=1024, learning_rate=1e-3, seeds=10,
+        width=128, batch=256, steps=1000, every=40, stride=20, learning_rate=1e-3, seeds=10,
         positions=tuple(range(30, 40)), probed=tuple(range(4, 64, 4)), held=1024,
         at_once=1, examples=256, memory_gb=32.0,
     ),

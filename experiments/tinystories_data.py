@@ -14,8 +14,9 @@ import numpy as np
 from experiments.tinystories_config import DataConfig
 from jaxfeat.data import spacy_tags
 from jaxfeat.data.conllu import read_conllu
-from jaxfeat.data.stories import Story, make_stories
+from jaxfeat.data.stories import make_stories
 from jaxfeat.data.story_split import held_out_stories, overlap
+from jaxfeat.data.story_text import Story
 from jaxfeat.data.tagged import Tagged
 from jaxfeat.data.tags import FEATURES, GROUPS, check_cover, token_features
 from jaxfeat.data.text import Corpus, read_corpus, stories_digest

@@ -3,7 +3,6 @@
 import numpy as np
 
 from experiments.tinystories_config import probed_positions
-from experiments.tinystories_measures import KINDS
 from experiments.tinystories_numbers import (
     MODELS,
     PARTS,
@@ -18,6 +17,7 @@ from experiments.tinystories_numbers import (
     share,
 )
 from experiments.toy_numbers import band
+from jaxfeat.data.story_text import KINDS
 from jaxfeat.data.tagged import POS_TAGS
 from jaxfeat.report import figures
 
@@ -100,7 +100,7 @@ def _parts_figure(found: Found):
 
 
 def _gap_figure(found: Found):
-    """Loss by place, and its gap by part of speech."""
+    """Loss by place in the story."""
     exam = found.setup.exam
     at = (np.asarray(exam.cut.share)[:, 1:] * BINS).clip(0, BINS - 1).astype(int)
     centres = (np.arange(BINS) + 0.5) / BINS
@@ -154,4 +154,3 @@ def _map_figure(found: Found):
 def _gap(found: Found, where: np.ndarray) -> np.ndarray:
     """Myopic minus standard loss at some targets, by seed."""
     return loss(found, "myopic", where) - loss(found, "standard", where)
-

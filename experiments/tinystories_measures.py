@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.tinystories_config import Config, probed_nodes
 from experiments.tinystories_data import Data, held_numbers
+from jaxfeat.data.story_text import KINDS
 from jaxfeat.data.windows import (
     Cut,
     Windows,
@@ -28,7 +29,6 @@ from jaxfeat.nn.generate import generate
 from jaxfeat.nn.loss import token_losses
 from jaxfeat.types import Array, Batch, Tree
 
-KINDS = ("recall", "two_hop")
 AT_ONCE = 128  # windows that are read together
 FEW = 256  # windows of the loss between logs
 
@@ -233,4 +233,3 @@ def _prompts(config: Config, data: Data, stories: int) -> Prompts:
     if not found:
         return Prompts(*(np.zeros((0, n), np.int32) for n in (c.prompt, 1, 1, rest)))
     return Prompts(*(np.stack([row[n] for row in found]) for n in range(4)))
-

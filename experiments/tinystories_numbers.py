@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.tinystories_config import Config, probed_nodes
-from experiments.tinystories_measures import KINDS
 from experiments.tinystories_training import Setup
+from experiments.toy_numbers import told_interval
 from jaxfeat import stats
+from jaxfeat.data.story_text import KINDS
 from jaxfeat.grads.influence import Influence
 from jaxfeat.grads.ledger import Ledger, influence
 from jaxfeat.io.arrays import load_arrays
 from jaxfeat.report.claims import Statement
-from jaxfeat.report.tables import format_interval
 from jaxfeat.run import folder
 from jaxfeat.train import ledgers
 
@@ -64,24 +64,20 @@ def loss(found: Found, name: str, where: np.ndarray | None = None) -> np.ndarray
 
 
 def quality(
-    found: Found, name: str, group: str, layers: Sequence[int] | None = None, key: str = "r"
+    found: Found, name: str, group: str, layers: Sequence[int] | None = None
 ) -> np.ndarray:
     """Mean Pearson r of a group's probes over layers (all from 1 on) and positions."""
-    values = by_node(found, name, group, layers, key)
-    count = np.isfinite(values).sum(axis=1)
-    return np.where(count > 0, np.nansum(values, axis=1), np.nan) / np.maximum(count, 1)
+    return _known_mean(by_node(found, name, group, layers))
 
 
 def by_node(
-    found: Found, name: str, group: str, layers: Sequence[int] | None = None, key: str = "r"
+    found: Found, name: str, group: str, layers: Sequence[int] | None = None
 ) -> np.ndarray:
     """Mean r of a group's probes at each node of some layers, `[S, nodes]`."""
     c = found.config
     layers = range(1, c.layers + 1) if layers is None else layers
     here = [n for n, (k, _) in enumerate(probed_nodes(c)) if k in layers]
-    values = found.arrays[name][key][:, here][..., found.setup.data.groups[group]]
-    count = np.isfinite(values).sum(axis=-1)
-    return np.where(count > 0, np.nansum(values, axis=-1), np.nan) / np.maximum(count, 1)
+    return _known_mean(found.arrays[name]["r"][:, here][..., found.setup.data.groups[group]])
 
 
 def kept(found: Found, group: str) -> np.ndarray:
@@ -114,10 +110,9 @@ def parts_of(found: Found, variant: str, *, sgd: bool = False) -> list[Influence
     for s, ledger in enumerate((found.sgd if sgd else found.ledgers)[variant]):
         here = [nodes[node] for node in ledger.nodes]
         arrays = found.arrays[variant]
-        spread = arrays["spread"][s, here][..., None]
+        coef, spread = arrays["coef"][s, here], arrays["spread"][s, here][..., None]
         # a feature that no test window has is left out
-        w = np.divide(arrays["coef"][s, here], spread, out=np.zeros_like(arrays["coef"][s, here]),
-                      where=spread > 0)  # fmt: skip
+        w = np.divide(coef, spread, out=np.zeros_like(coef), where=spread > 0)
         made.append(influence(ledger, w))
     return made
 
@@ -174,11 +169,8 @@ def statements(found: Found) -> list[Statement]:
 
 def told(values: np.ndarray) -> str:
     """Mean over seeds with its 95 % t interval; seeds without a value are left out."""
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return "-"
-    t = stats.paired_interval(values, np.zeros_like(values))
-    return format_interval(t.mean, t.low, t.high)
+    known = values[np.isfinite(values)]
+    return told_interval(known) if len(known) else "-"
 
 
 def _answer_statement(found: Found, kind: str, name: str, blocked: str) -> Statement:
@@ -201,6 +193,12 @@ def _gains(found: Found, group: str) -> str:
     base = quality(found, "untrained", group)
     gains = [f"{name} {told(quality(found, name, group) - base)}" for name in MODELS[:2]]
     return f"Untrained models have r {told(base)}; gains over them: {', '.join(gains)}."
+
+
+def _known_mean(values: np.ndarray) -> np.ndarray:
+    """The mean over the last axis of what is not NaN; NaN where nothing is known."""
+    count = np.isfinite(values).sum(axis=-1)
+    return np.where(count > 0, np.nansum(values, axis=-1), np.nan) / np.maximum(count, 1)
 
 
 def _options(found: Found, kind: str) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from experiments.tinystories_config import probed_nodes
-from experiments.tinystories_measures import KINDS
 from experiments.tinystories_numbers import (
     MODELS,
     PARTS,
@@ -21,6 +20,7 @@ from experiments.tinystories_numbers import (
     told,
 )
 from experiments.tinystories_writing import coherence, samples
+from jaxfeat.data.story_text import KINDS
 from jaxfeat.grads.ledger import cancellation
 from jaxfeat.io.parquet import write_table
 from jaxfeat.report import tables

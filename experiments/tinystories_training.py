@@ -120,7 +120,7 @@ def _train_variant(
     told: trackers.Tracker,
 ) -> None:  # fmt: skip
     """Train all seeds of a variant as one program; write what it leaves."""
-    c, done, ladder = config, workdir / "variants" / f"{name}.npz", ladder_of(config)
+    c, done = config, workdir / "variants" / f"{name}.npz"
     running, copies = (workdir / "checkpoints" / f"{name}{end}" for end in ("", "-ledger"))
     if done.exists():
         shown.begin(name, c.steps, c.steps)
@@ -145,8 +145,7 @@ def _train_variant(
         }  # fmt: skip
         folder.append_metrics(workdir, line)
         told(line)
-        if step in ladder:
-            save_checkpoint(workdir / "ladder" / name, step, run.state.params, kept=None)
+        save_checkpoint(workdir / "ladder" / name, step, run.state.params, kept=None)
         if watch is not None and run.tracked is not None and step in ledger_steps(c):
             ledgers.save_snapshot(copies, step, watch, run.state.params, run.tracked)
         if losses is not None:
@@ -161,7 +160,7 @@ def _train_variant(
     try:
         run = train(
             jax.jit(over_seeds(stretch, 1)), run, seed_keys(c, DATA), c.learning_rate,
-            steps=c.steps, every=c.every, checkpoints=running, on_log=log, ladder=ladder,
+            steps=c.steps, every=c.every, checkpoints=running, on_log=log, ladder=ladder_of(c),
             stretch=c.stride if watch else c.every,
         )  # fmt: skip
     except UserError as error:

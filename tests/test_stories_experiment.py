@@ -18,6 +18,7 @@ from experiments.tinystories_training import ladder_of
 from experiments.tinystories_writing import _names
 from jaxfeat.data.stories import make_stories
 from jaxfeat.io.arrays import load_arrays
+from jaxfeat.io.parquet import read_table
 from jaxfeat.io.tokenizer import save_tokenizer, train_tokenizer
 from jaxfeat.run import folder
 from jaxfeat.train.checkpoint import saved_steps
@@ -200,8 +201,12 @@ def test_ladder():
 
 @pytest.mark.slow
 def test_interrupted_five_times(tmp_path, monkeypatch):
-    """Equal, bit for bit, to a run of the same seed that was not interrupted."""
-    run(tmp_path / "whole", of=tinystories)
+    """Equal, bit for bit, to a run of the same seed that was not interrupted.
+
+    Both variants are tracked, plain gradient steps too.
+    """
+    options = ("--tracked", "standard", "myopic", "--also-sgd")
+    run(tmp_path / "whole", *options, of=tinystories)
     write, left = folder.append_metrics, [0]
 
     def stopping(place, values):
@@ -215,11 +220,10 @@ def test_interrupted_five_times(tmp_path, monkeypatch):
     for attempt, lines in enumerate((2, 4, 3, 3, 4)):
         left[0] = lines
         with pytest.raises(SystemExit) as stop:
-            run(out, *(["--resume"] if attempt else []), of=tinystories)
+            run(out, *options, *(["--resume"] if attempt else []), of=tinystories)
         assert stop.value.code == 130
     monkeypatch.setattr(folder, "append_metrics", write)
-    told = run(out, "--resume", of=tinystories)
-    assert told["claims"]
+    run(out, *options, "--resume", of=tinystories)
     whole = tmp_path / "whole"
     assert folder.read_metrics(out) == folder.read_metrics(whole)
     for path in [*(whole / "variants").iterdir(), *(whole / "ledger").iterdir()]:
@@ -231,3 +235,29 @@ def test_interrupted_five_times(tmp_path, monkeypatch):
         assert saved_steps(out / "ladder" / name) == [0, 1, 2, 4, 8]
     for path in (whole / "tables").iterdir():
         assert path.read_bytes() == (out / path.relative_to(whole)).read_bytes()
+    page = (out / "report.html").read_text()
+    assert "myopic training, plain gradient steps" in page
+    # nothing is precached where later positions send nothing back
+    table = read_table(out / "tables" / "influence_myopic.parquet")
+    assert not table["precached"].any() and table["shared"].any()
+
+
+@pytest.mark.slow
+def test_plain_text(tmp_path):
+    """A file of few stories, one seed, no tags, nothing tracked: what is not known is not told."""
+    path = tmp_path / "few.txt"
+    path.write_text("\n\n".join(t.replace("\n", " ") for t in texts(60)))
+    data = ("--data.path", str(path), "--data.stories", "0", "--data.tags", "none")
+    told = run(
+        tmp_path / "out", *data, "--data.boundary", "blank", "--seeds", "1", "--tracked",
+        of=tinystories,
+    )  # fmt: skip
+    assert set(told["claims"].values()) == {"undecided"} and len(told["claims"]) == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    for words in (
+        "stories are held out: no interval", "Without tags only the place", "One seed gives no interval",
+        "names known before",
+    ):  # fmt: skip
+        assert words in page, words
+    for words in ("GENERATED", "bindings said each", "Influence over", "part of speech"):
+        assert words not in page, words

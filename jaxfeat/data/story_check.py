@@ -7,10 +7,11 @@ exactly the facts that the generator put there. Facts hold for one episode, that
 import re
 from typing import NamedTuple
 
+from jaxfeat.data import story_questions as questions
 from jaxfeat.data import story_sentences as sentences
 from jaxfeat.data import story_words as lexicon
-from jaxfeat.data.stories import NO_SPACE_BEFORE, Fact, Story
 from jaxfeat.data.story_notation import Template
+from jaxfeat.data.story_text import NO_SPACE_BEFORE, Fact, Story
 from jaxfeat.types import check_whole
 
 
@@ -192,9 +193,9 @@ def _statements() -> tuple[re.Pattern[str], dict[str, tuple[str, tuple[str, str]
     """One pattern for all statements, and the relation and roles that each of its groups has."""
     patterns, meanings = [], {}
     kinds = [
-        ("where", ("thing", "place"), sentences.WHERE + sentences.WHAT),
-        ("has", ("who", "thing"), tuple((clause,) for clause in sentences.HAS)),
-        ("at", ("who", "place"), tuple((clause,) for clause in sentences.AT)),
+        ("where", ("thing", "place"), questions.WHERE + questions.WHAT),
+        ("has", ("who", "thing"), tuple((clause,) for clause in questions.HAS)),
+        ("at", ("who", "place"), tuple((clause,) for clause in questions.AT)),
     ]
     for relation, roles, templates in kinds:
         for template in templates:

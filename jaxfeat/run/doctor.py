@@ -5,14 +5,13 @@ file in `experiments/` (read, never imported), its question and what is missing 
 """
 
 import ast
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from jaxfeat.report.tables import text_table
-from jaxfeat.run.provenance import versions
+from jaxfeat.run.provenance import present, versions
 
 OPTIONAL = {
     "sklearn": "oracle of the probes in the tests (pip install scikit-learn)",
@@ -33,7 +32,7 @@ def examine(places: list[Path] | None = None) -> dict[str, Any]:
         "versions": versions(),
         "devices": _devices(),
         "optional": {
-            name: {"present": _present(name), "for": use} for name, use in OPTIONAL.items()
+            name: {"present": present(name), "for": use} for name, use in OPTIONAL.items()
         },
         "experiments": list_experiments(places),
     }
@@ -109,7 +108,7 @@ def _experiment(path: Path, root: Path) -> dict[str, Any]:
         return {"name": path.stem, "question": f"cannot be read: {error}", "missing": []}
     question = (ast.get_docstring(tree) or "").split("\n")[0]
     packages = _needed(tree, [root, path.parents[1]], seen={path})
-    missing = sorted(name for name in packages - OPTIONAL.keys() if not _present(name))
+    missing = sorted(name for name in packages - OPTIONAL.keys() if not present(name))
     return {"name": path.stem, "question": question, "missing": missing}
 
 
@@ -133,14 +132,6 @@ def _needed(tree: ast.Module, roots: list[Path], seen: set[Path]) -> set[str]:
                 seen.add(file)
                 packages |= _needed(ast.parse(file.read_text(encoding="utf-8")), roots, seen)
     return packages - set(sys.stdlib_module_names)
-
-
-def _present(name: str) -> bool:
-    """Whether a package could be imported; it is not imported."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 if __name__ == "__main__":

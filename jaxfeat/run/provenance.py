@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -59,6 +60,14 @@ def collect(
         "xla_flags": hide_home(os.environ.get("XLA_FLAGS", "")),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def present(package: str) -> bool:
+    """Whether a package could be imported; it is not imported."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def versions() -> dict[str, str | None]:

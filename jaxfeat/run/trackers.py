@@ -3,15 +3,14 @@
 `metrics.jsonl` is always written; a tracker is an extra, imported when it is opened.
 """
 
-import importlib.util
 import numbers
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxfeat.run.provenance import present
 from jaxfeat.types import UserError
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
@@ -63,9 +62,7 @@ def check_tracker_kind(kind: str) -> None:
     """
     if kind not in ("", *TRACKERS):
         raise UserError(f"log: {kind!r} is unknown; valid: {', '.join(TRACKERS)}")
-    package = PACKAGES.get(kind)
-    there = package is None or package in sys.modules or importlib.util.find_spec(package)
-    if not there or (package and sys.modules.get(package, package) is None):
+    if kind and not present(PACKAGES[kind]):
         raise UserError(
             f'--log {kind}: the package is missing; python -m pip install -e ".[{kind}]"'
         )

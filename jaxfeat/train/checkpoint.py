@@ -51,10 +51,11 @@ def save_checkpoint(
     if any(x.dtype.hasobject for x in arrays.values()):
         raise UserError("value: a pytree of arrays of numbers needed")
     _sums_of(path).unlink(missing_ok=True)
-    with uninterrupted(), ocp.StandardCheckpointer() as saver:
-        saver.save(path, arrays, force=True)
-    with replacing(_sums_of(path)) as temporary:
-        temporary.write_text(json.dumps(_sums(path), indent=1), encoding="utf-8")
+    with uninterrupted():
+        with ocp.StandardCheckpointer() as saver:
+            saver.save(path, arrays, force=True)
+        with replacing(_sums_of(path)) as temporary:
+            temporary.write_text(json.dumps(_sums(path), indent=1), encoding="utf-8")
     others = [old for old in saved_steps(folder) if old != step]
     for old in others[: 0 if kept is None else max(len(others) + 1 - kept, 0)]:
         gone = folder / f"{PREFIX}{old:08d}"

@@ -6,7 +6,14 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from jaxfeat.data import stories, story_notation, story_sentences, tagged
+from jaxfeat.data import (
+    stories,
+    story_notation,
+    story_questions,
+    story_sentences,
+    story_text,
+    tagged,
+)
 from jaxfeat.data import story_words as lexicon
 from jaxfeat.types import UserError
 
@@ -163,12 +170,16 @@ def test_kinds():
     assert set(asked.values()) == {1}
     templates = [
         sentence
-        for name in ["PAIRS", "WHERE", "WHAT", "OPENERS", "LAST_OPENERS", "REMAINING", "SENTENCES"]
-        for line in getattr(story_sentences, name)
+        for of, names in [
+            (story_questions, ["PAIRS", "WHERE", "WHAT"]),
+            (story_sentences, ["OPENERS", "LAST_OPENERS", "REMAINING", "SENTENCES"]),
+        ]
+        for name in names
+        for line in getattr(of, name)
         for sentence in line
     ]
-    templates += story_sentences.HAS + story_sentences.AT
-    for first, again in story_sentences.RECALL.values():
+    templates += story_questions.HAS + story_questions.AT
+    for first, again in story_questions.RECALL.values():
         templates += [sentence for line in first + again for sentence in line]
     templates += [phrase for role in story_sentences.ROLES.values() for phrase in role]
     others = {item.text.lower() for t in templates for item in t if not item.slot}
@@ -192,7 +203,7 @@ def test_asks():
             before = episode_before(story, ask.start)
             offered = set(re.findall(r"\b[a-z]+\b", before)) & set(ask.options)
             assert offered == ({ask.answer} if ask.kind == "recall" else set(ask.options))
-    assert set(kinds) == set(stories.KINDS) and min(kinds.values()) > 0.3 * kinds.total()
+    assert set(kinds) == set(story_text.KINDS) and min(kinds.values()) > 0.3 * kinds.total()
 
 
 def test_two_hop():

@@ -1,7 +1,6 @@
 """Does one run's ledger answer what two runs would, for any direction and any later target?"""
 
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +14,13 @@ from tracked import EXAMPLES, LADDER, STEPS, copy_of, risk_of, two_run
 from jaxfeat import tree
 from jaxfeat.grads.influence import Influence, step_influence
 from jaxfeat.grads.ledger import (
-    SUMS,
     Ledger,
     add_movement,
     half_weights,
     influence,
-    load_ledger,
     make_ledger,
     matrices,
     open_ledger,
-    save_ledger,
 )
 from jaxfeat.grads.moments import StepRule, spread
 from jaxfeat.grads.plan import make_plan
@@ -229,63 +225,6 @@ def test_shared_directions():
     ledger = tracked.ledger()
     w = directions(1)[0]
     same(influence(ledger, w), influence(ledger, np.stack([w] * 3)))
-
-
-def test_save_and_load(tmp_path):
-    """A file gives the ledger back bit for bit; a new direction is answered alike."""
-    for ledger in (tracked.ledger(), tracked.ledger("float32", 1)):
-        path = save_ledger(ledger, tmp_path / "a ledger.npz")
-        back = load_ledger(path)
-        assert back.nodes == ledger.nodes and back.steps == ledger.steps
-        for name in ("mask", "resid", "moved", "cross", "bar"):
-            ours, theirs = getattr(back, name), getattr(ledger, name)
-            assert ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
-        w = np.random.default_rng(77).standard_normal((2, tiny.WIDTH))
-        same(influence(back, w), influence(ledger, w))
-    assert [p.name for p in tmp_path.iterdir()] == ["a ledger.npz"]
-
-
-def test_no_ledger(tmp_path):
-    """A missing file and files that are none."""
-    with pytest.raises(UserError, match="no file at"):
-        load_ledger(tmp_path / "absent.npz")
-    wrong = tmp_path / "wrong.npz"
-    np.savez(wrong, other=np.zeros(3))
-    with pytest.raises(UserError, match="is no ledger"):
-        load_ledger(wrong)
-    with open(wrong, "wb") as handle:
-        np.save(handle, np.zeros(3))
-    with pytest.raises(UserError, match="no file of arrays"):
-        load_ledger(wrong)
-    for content in (b"words", b"", b"PK\x03\x04 torn"):
-        wrong.write_bytes(content)
-        with pytest.raises(UserError, match="damaged or no file of arrays"):
-            load_ledger(Path(wrong))
-    for about in ("{}", "[1]", "words", '{"nodes": [], "steps": [0.5]}'):
-        np.savez(wrong, about=np.array(about))
-        with pytest.raises(UserError, match="is no ledger"):
-            load_ledger(Path(wrong))
-
-
-def test_arrays_that_do_not_fit():
-    """Steps out of order, arrays of other shapes, values that are not finite."""
-    good = tracked.ledger()
-    copies = [{n: getattr(good, n)[s] for n in ("resid", *SUMS)} for s in range(len(good.steps))]
-    make = lambda steps=good.steps, mask=good.mask, rows=copies: make_ledger(
-        good.nodes, steps, mask, rows
-    )
-    assert np.array_equal(make().cross, good.cross)
-    nan = [copies[0] | {"moved": copies[0]["moved"] * np.nan}, *copies[1:]]
-    for options, words in (
-        ({"steps": good.steps[::-1]}, "ascending"),
-        ({"rows": []}, "one for each step"),
-        ({"rows": [{"resid": good.resid[0]}]}, "each with resid, moved"),
-        ({"rows": nan}, "moved is not finite; did training diverge"),
-        ({"mask": good.mask * 1.0}, "booleans"),
-        ({"rows": [copy | {"bar": copy["bar"][:2]} for copy in copies]}, "bar has shape"),
-    ):
-        with pytest.raises(UserError, match=words):
-            make(**options)
 
 
 @pytest.mark.parametrize(

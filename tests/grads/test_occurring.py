@@ -102,6 +102,9 @@ def test_lists():
             occurring_ids(tokens, 5)
     params = tiny.params_of(tiny.gpt2(1))
     assert cut_tables(DECODER, params, None) is params
+    for wrong in ([3, 1], [1, 1], [], [VOCAB], [0.5]):
+        with pytest.raises(UserError, match=r"occurring: ids must ascend|tokens: ids"):
+            cut_tables(DECODER, params, np.array(wrong))
     with pytest.raises(UserError, match="by_token"):
         cut_tables(DECODER._replace(by_token=()), params, IDS)
     cut = cut_tables(DECODER, params, IDS)["outer"]

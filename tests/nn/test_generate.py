@@ -52,6 +52,8 @@ def test_refusals():
         (PROMPT, 1, float("nan"), "temperature: nan"),
         (PROMPT[0], 1, 1.0, "prompt: shape"),
         (PROMPT, 0, 1.0, "count: 0"),
+        (PROMPT + tiny.VOCAB, 1, 1.0, "prompt: ids"),
+        (PROMPT + 0.5, 1, 1.0, "integer ids needed"),
     ):
         with pytest.raises(UserError, match=words):
             generate(DECODER, PARAMS, key, prompt, count, temperature=kind)

@@ -49,6 +49,8 @@ def test_wandb(tmp_path, monkeypatch):
     class Fake:
         """What is used of the package."""
 
+        __spec__ = "a package that is there"
+
         @staticmethod
         def init(**options):
             seen.append(options)

@@ -201,7 +201,12 @@ def test_interruption_waits_for_a_checkpoint(tmp_path, monkeypatch):
     value = {"x": np.arange(3)}
     with pytest.raises(KeyboardInterrupt):
         save_checkpoint(tmp_path, 4, value)
-    monkeypatch.undo()
-    save_checkpoint(tmp_path, 8, value, kept=None)
-    save_checkpoint(tmp_path, 9, value, kept=None)
-    assert {8, 9} <= set(saved_steps(tmp_path))
+    assert saved_steps(tmp_path) == [4]
+    np.testing.assert_array_equal(restore_checkpoint(tmp_path, value)["x"], value["x"])
+
+
+def test_a_ladder_is_kept(tmp_path):
+    """With `kept=None` no earlier one is dropped."""
+    for step in (0, 1, 2, 4):
+        save_checkpoint(tmp_path, step, {"x": np.arange(step + 1)}, kept=None)
+    assert saved_steps(tmp_path) == [0, 1, 2, 4]
