@@ -255,8 +255,8 @@ def test_plain_text(tmp_path):
     assert set(told["claims"].values()) == {"undecided"} and len(told["claims"]) == 2
     page = (tmp_path / "out" / "report.html").read_text()
     for words in (
-        "stories are held out: no interval", "Without tags only the place", "One seed gives no interval",
-        "names known before",
+        "stories are held out: no interval", "Without tags only the place",
+        "One seed gives no interval", "names known before",
     ):  # fmt: skip
         assert words in page, words
     for words in ("GENERATED", "bindings said each", "Influence over", "part of speech"):
