@@ -194,8 +194,12 @@ def measure_all(preset: str, config: Config) -> dict:
     c, whole = config, config.task == "majority"
     if c.task not in TASKS:
         raise UserError(f"--task: {c.task} given; valid are {', '.join(TASKS)}")
-    if c.repeats < (5 if whole else 3) or c.updates < 1 or (whole and c.updates % 8):
-        raise UserError("--repeats must be at least 5 (3) and --updates a multiple of 8 (1)")
+    least, unit = (3 if c.task == "othello" else 5), (8 if whole else 1)
+    if c.repeats < least or c.updates < 1 or c.updates % unit:
+        raise UserError(
+            f"--repeats, --updates: {c.repeats}, {c.updates} given, at least {least} and a "
+            f"multiple of {unit} needed"
+        )
     length, task = length_of(c), task_of(c)
     shape, sample = task.shape, task.sample
     decoder, rule = make_gpt2(shape), StepRule()

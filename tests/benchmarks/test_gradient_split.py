@@ -84,6 +84,34 @@ def test_required_work_of_othello():
     assert need["tracking"] / need["plain"] == pytest.approx(42, rel=0.05)
 
 
+def test_required_work_of_stories():
+    """Counted layer by layer; the vocabulary is read once for both backward passes, and not on E."""
+    config = PRESETS["tinystories"]
+    assert gradient_split.nodes_of(config) == [(k, i) for k in (1, 2, 3, 4) for i in range(30, 35)]
+    width, heads, length, batch = 128, 4, 64, 16
+    weights, head = 12 * width**2, 2 * width * 50_257 * length
+    column = lambda t: 2 * weights + 4 * width * (t + 1)
+    below = lambda i: sum(column(t) for t in range(i + 1))
+    blocks = 4 * below(length - 1)
+    work = 3 * blocks + 2 * head + 3 * blocks
+    for i in range(30, 35):
+        top = 2 * weights + 4 * heads * width * (i + 1)
+        # two components at layers 1, 2, 3, one at layer 4: 7 tops, 0, 1, 2 and 3 blocks below
+        work += 2 * 2 * (7 * top + (2 * 0 + 2 * 1 + 2 * 2 + 3) * below(i))
+    need = required_flop(config)
+    assert need["plain"] == pytest.approx(3 * batch * (blocks + head))
+    assert need["tracking"] == pytest.approx(batch * work)
+
+
+@pytest.mark.slow
+def test_smoke_of_stories():
+    """The third task, with every embedding row and with those that occur."""
+    config = dataclasses.replace(PRESETS["tinystories"], width=8, heads=2, layers=1, batch=2)
+    found = gradient_split.measure_all("tiny", config)
+    assert found["nodes"] == 5 and found["occurring_rows"] == 6_000
+    assert found["tracking_over_plain"] > found["occurring_over_plain"] > 0
+
+
 def test_bad_options(capsys):
     """Two lines at most, exit code 2."""
     for argv in (["--preset", "majorty"], ["--repeats", "2"], ["--out", "x"]):
