@@ -85,7 +85,7 @@ def test_required_work_of_othello():
 
 
 def test_required_work_of_stories():
-    """Counted layer by layer; the vocabulary is read once for both backward passes, and not on E."""
+    """Counted layer by layer; the vocabulary is read once for both backward passes, never on E."""
     config = PRESETS["tinystories"]
     assert gradient_split.nodes_of(config) == [(k, i) for k in (1, 2, 3, 4) for i in range(30, 35)]
     width, heads, length, batch = 128, 4, 64, 16
