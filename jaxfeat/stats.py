@@ -72,6 +72,37 @@ def paired_interval(a: Any, b: Any, *, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, n, p)
 
 
+def sd_interval(values: Any, *, level: float = 0.95) -> Interval:
+    """Chi-square interval of the standard deviation of a normal sample.
+
+        s sqrt((n-1) / c_{(1+level)/2}) .. s sqrt((n-1) / c_{(1-level)/2}),   c of chi^2_{n-1}
+
+    Args:
+        values: `[n]`. level: confidence, between 0 and 1.
+
+    Returns:
+        `Interval` whose `mean` is the sample's standard deviation s (n - 1 in the denominator) and
+        whose p is NaN. One value: all NaN.
+
+    Raises:
+        UserError: nothing is given, a value is not finite, level outside (0, 1).
+
+    >>> i = sd_interval([1., 2., 3., 4.])
+    >>> round(i.mean, 3), round(i.low, 3), round(i.high, 3)
+    (1.291, 0.731, 4.814)
+    """
+    values = _check_values("values", values)
+    _check_level(level)
+    n = len(values)
+    if n == 1:
+        return Interval(np.nan, np.nan, np.nan, 1, np.nan)
+    from scipy.stats import chi2
+
+    s = float(values.std(ddof=1))
+    low, high = s * np.sqrt((n - 1) / chi2.ppf([(1 + level) / 2, (1 - level) / 2], n - 1))
+    return Interval(s, float(low), float(high), n, np.nan)
+
+
 def bootstrap_interval(
     rows: Any,
     statistic: Callable[[np.ndarray], Any] | None = None,
