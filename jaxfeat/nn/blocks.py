@@ -25,6 +25,20 @@ ACTIVATIONS = (
 Edits = Mapping[int, Callable[[Array], Array]]
 
 
+class Cache(NamedTuple):
+    """What new positions read of earlier ones: keys and values of the blocks that are run.
+
+    `sees` says which of the S cached sources and, after them, of the T new ones each new query may
+    read: it is ANDed to what the model's own `visible` says of their positions. New columns of
+    several edits may so stand beside one another without seeing each other.
+    """
+
+    k: Array  # [N', S, G, K]
+    v: Array  # [N', S, G, E]
+    position: Array  # [S]
+    sees: Array  # [T, S + T]
+
+
 class Output(NamedTuple):
     """What `forward` gives for a batch: logits `[B, T, V]`, residuals, requested activations."""
 
@@ -130,6 +144,7 @@ def run_blocks(
     *,
     lo: int = 0,
     hi: int | None = None,
+    cache: Cache | None = None,
     mask: Array | None = None,
     route: Resolved = None,
     taps: Array | None = None,
@@ -141,7 +156,9 @@ def run_blocks(
     """0-based blocks lo..hi-1 of one example: `resid [T, D]` at layer lo to layer hi.
 
     Args and defaults as in `forward`, for one example: `taps` `[N+1, T, D]`; taps and edits act at
-    layers lo+1..hi, `resid` is taken as it is.
+    layers lo+1..hi, `resid` is taken as it is. A `cache` (of a causal model with tied parameters)
+    holds keys and values of further positions for the blocks lo..hi-1; an array `route` then is
+    `[T, S + T]`.
 
     Returns:
         Residuals `[hi-lo+1, T, D]` at layers lo..hi and the requested activations `[hi-lo, ...]`.
@@ -154,6 +171,8 @@ def run_blocks(
         raise UserError(f"activation {unknown[0]!r} is unknown; valid: {', '.join(ACTIVATIONS)}")
     if edits and not all(0 <= k <= decoder.layers for k in edits):
         raise UserError(f"edits: layers {sorted(edits)} given, valid are 0..{decoder.layers}")
+    if cache is not None:
+        route = _check_cache(decoder, cache, hi - lo, resid.shape[0], route, copies)
     mask = jnp.ones(resid.shape[0], bool) if mask is None else mask
     stacked = not isinstance(params["blocks"], tuple) and not isinstance(decoder.consts, tuple)
     scan = decoder.layers >= 4 if scan is None else scan
@@ -162,23 +181,32 @@ def run_blocks(
     by_block = of_block(route, 0) is not route
 
     def step(resid: Array, xs: tuple) -> tuple[Array, tuple]:
-        block, const, tap, here = xs
+        block, const, tap, here, past = xs
         here = here if by_block else route
-        resid, found = run_block(decoder, block, const, resid, position, mask, here, copies, want)
+        past = past if cache is None else Cache(*past, cache.position, cache.sees)
+        resid, found = run_block(
+            decoder, block, const, resid, position, mask, here, copies, want, past
+        )
         resid = resid if tap is None else resid + tap
         return resid, (resid, found)
 
     def layer(b: int) -> tuple:
         tap = None if taps is None else taps[b + 1]
         here = of_block(route, b) if by_block else None
-        return layer_of(params["blocks"], b), layer_of(decoder.consts, b), tap, here
+        past = None if cache is None else (cache.k[b - lo], cache.v[b - lo])
+        return layer_of(params["blocks"], b), layer_of(decoder.consts, b), tap, here, past
 
     def segment(resid: Array, start: int, end: int) -> tuple[Array, list]:
         """Blocks start..end-1 without an edit among them."""
         if scan and stacked and end - start > 1:
             span = jax.tree.map(lambda x: x[start:end], (params["blocks"], decoder.consts))
             tap = None if taps is None else taps[start + 1 : end + 1]
-            xs = (*span, tap, jnp.asarray(route)[start:end] if by_block else None)
+            past = (
+                None
+                if cache is None
+                else (cache.k[start - lo : end - lo], cache.v[start - lo : end - lo])
+            )
+            xs = (*span, tap, jnp.asarray(route)[start:end] if by_block else None, past)
             resid, ys = jax.lax.scan(step, resid, xs)
             return resid, [ys]
         outs = []
@@ -211,16 +239,27 @@ def run_block(
     route: Resolved,
     copies: Copies,
     want: tuple[str, ...] = (),
+    cache: Cache | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """One block of one example: `resid [T, D]` to `resid [T, D]`, with requested activations."""
+    """One block of one example: `resid [T, D]` to `resid [T, D]`, with requested activations.
+
+    A `cache` is that of this block, its keys and values `[S, G, ..]`.
+    """
     q, (k, v) = _reads(decoder, block, const, resid, position, copies)
-    visible = decoder.visible(const, position, position) & mask[None, :] & mask[:, None]
+    found = {"q": q, "k": k, "v": v}
+    if cache is None:
+        visible = decoder.visible(const, position, position) & mask[None, :] & mask[:, None]
+    else:
+        k, v = jnp.concatenate([cache.k, k]), jnp.concatenate([cache.v, v])
+        sources = jnp.concatenate([cache.position, position])
+        real = jnp.concatenate([jnp.ones(cache.position.shape, bool), mask])
+        visible = decoder.visible(const, position, sources) & cache.sees & real & mask[:, None]
     mixed = decoder.mix(q, k, v, visible, route)
     attn, mlp = _writes(decoder, block, const, mixed, resid, copies)
     out = resid + attn + mlp
-    found = {
-        "resid_pre": resid, "q": q, "k": k, "v": v, "mixed": mixed, "attn_out": attn,
-        "resid_mid": resid + attn, "mlp_out": mlp, "resid_post": out,
+    found |= {
+        "resid_pre": resid, "mixed": mixed, "attn_out": attn, "resid_mid": resid + attn,
+        "mlp_out": mlp, "resid_post": out,
     }  # fmt: skip
     if "pattern" in want:
         # the weights are what mixing the one-hot sources gives
@@ -265,6 +304,23 @@ def run_column(
     mixed = decoder.mix(q[None], k, v, visible[None], route)[0]
     attn = decoder.attn_out(mine, const, mixed)
     return resid[i] + attn + decoder.mlp_out(mine, const, resid[i], attn)
+
+
+def _check_cache(
+    decoder: Decoder, cache: Cache, blocks: int, length: int, route: Resolved, copies: Copies
+) -> Resolved:
+    """Refuse a cache that cannot be read; the route over cached and new sources."""
+    if not decoder.causal or copies is not None:
+        raise UserError("cache: only a causal model with tied parameters has one")
+    size = cache.position.shape[0]
+    if cache.k.shape[:2] != (blocks, size) or cache.sees.shape != (length, size + length):
+        raise UserError(
+            f"cache: keys {cache.k.shape} and sees {cache.sees.shape} given, ({blocks} blocks, "
+            f"{size}, ..) and ({length}, {size + length}) needed"
+        )
+    if isinstance(route, str):
+        return jnp.eye(length, size + length, size, dtype=bool)
+    return route
 
 
 def _reads(decoder: Decoder, block, const, resid, position, copies) -> tuple:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from jaxfeat.nn.blocks import residuals
+from jaxfeat.nn.blocks import Cache, Edits, residuals, run_blocks
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole
 
@@ -17,11 +17,16 @@ def generate(
     count: int,
     *,
     temperature: float = 1.0,
+    edits: Edits | None = None,
 ) -> Array:
     """Prompts `[B, P]` with `count` further tokens each, `[B, P + count]` int32.
 
     Every token is drawn from `softmax(logits / temperature)`; temperature 0 takes the most likely.
-    The whole sequence is read again for each (its length is fixed, so that one program does it).
+    Keys and values of all earlier positions are kept, so that each token costs one column.
+
+    Args:
+        edits: `{layer k: function of the residual [T, D]}`, applied at layer k to every position,
+            of the prompt (T = P) and of what is written (T = 1).
 
     Raises:
         UserError: more positions than the model has, a negative temperature, no prompt.
@@ -40,7 +45,7 @@ def generate(
         raise UserError(f"prompt: type {prompt.dtype} given, integer ids needed")
     if not isinstance(prompt, Tracer):
         check_tokens(prompt, decoder.vocab, "prompt")
-    size, given = prompt.shape
+    given = prompt.shape[1]
     length = given + count
     if decoder.length is not None and length - 1 > decoder.length:
         raise UserError(
@@ -50,19 +55,41 @@ def generate(
         raise UserError(f"temperature: {temperature} given, 0 or more needed")
     if not decoder.causal:
         raise UserError("a bidirectional model does not continue a prompt")
-    real = jnp.ones((size, length - 1), bool)
-    place = jnp.broadcast_to(jnp.arange(length - 1, dtype=jnp.int32), real.shape)
+    prompt, outer = prompt.astype(jnp.int32), params["outer"]
+    real = jnp.ones(prompt.shape, bool)
+    place = jnp.broadcast_to(jnp.arange(given, dtype=jnp.int32), prompt.shape)
+    batch = Batch(prompt, prompt, real, real, place)
+    resid, acts = residuals(decoder, params, batch, edits=edits, want=("k", "v"))
+    room = ((0, 0), (0, 0), (0, count - 1), (0, 0), (0, 0))
+    keys, values = (jnp.pad(acts[name], room) for name in ("k", "v"))  # [B, N, S, G, ..]
+    sources = jnp.arange(length - 1, dtype=jnp.int32)
 
-    def step(t: Array, tokens: Array) -> Array:
-        batch = Batch(tokens[:, :-1], tokens[:, 1:], real, real, place)
-        top = residuals(decoder, params, batch)[0][:, -1, t - 1]
-        read = lambda x: decoder.unembed(params["outer"], decoder.norm(params["outer"], x))
-        logits = jax.vmap(read)(top)
+    def draw(t: Array, top: Array) -> Array:
+        """The token at t out of the residual streams `[B, D]` at layer N before it."""
+        logits = jax.vmap(lambda x: decoder.unembed(outer, decoder.norm(outer, x)))(top)
         if temperature:
             drawn = jax.random.categorical(jax.random.fold_in(key, t), logits / temperature)
         else:
             drawn = jnp.argmax(logits, axis=-1)
-        return tokens.at[:, t].set(drawn.astype(jnp.int32))
+        return drawn.astype(jnp.int32)
 
-    tokens = jnp.pad(prompt.astype(jnp.int32), ((0, 0), (0, count)))
-    return jax.lax.fori_loop(given, length, step, tokens)
+    def column(t: Array, token: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+        """The residual stream at layer N of the token at t, and its keys and values."""
+        resid = decoder.embed(outer, token, t)[None]
+        resid = edits[0](resid) if edits and 0 in edits else resid
+        sees = jnp.append(sources < t, True)[None]
+        cache = Cache(k, v, sources, sees)
+        stack, found = run_blocks(
+            decoder, params, resid, t[None], cache=cache, edits=edits, want=("k", "v")
+        )
+        return stack[-1, 0], found["k"], found["v"]
+
+    def step(t: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        tokens, keys, values = carry
+        top, k, v = jax.vmap(column, in_axes=(None, 0, 0, 0))(t - 1, tokens[:, t - 1], keys, values)
+        write = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, t - 1, axis=2)
+        return tokens.at[:, t].set(draw(t, top)), write(keys, k), write(values, v)
+
+    tokens = jnp.pad(prompt, ((0, 0), (0, count)))
+    tokens = tokens.at[:, given].set(draw(jnp.int32(given), resid[:, -1, -1]))
+    return jax.lax.fori_loop(given + 1, length, step, (tokens, keys, values))[0]

@@ -41,6 +41,24 @@ def loss_terms(logits: Array, batch: Batch) -> Array:
     return jnp.where(weight, token_nll(logits, target), 0)
 
 
+def kl_divergence(logits: Array, other: Array) -> Array:
+    """`KL(p || q) = sum_v p_v (log p_v - log q_v)` of two softmaxes, `[...]` nats of `[..., V]`.
+
+    Summed as `p (d + e^-d - 1)` with `d = log p - log q`, equal because both sum to 1: no term is
+    negative, so that a small divergence is no difference of large numbers.
+
+    >>> p, q = jnp.log(jnp.array([0.5, 0.5])), jnp.log(jnp.array([0.25, 0.75]))
+    >>> round(float(kl_divergence(p, q)), 4)
+    0.1438
+    """
+    log_p, log_q = (jax.nn.log_softmax(widen(x), axis=-1) for x in (logits, other))
+    p, d = jnp.exp(log_p), log_p - log_q
+    near = jnp.abs(d) < 1e-2
+    small = jnp.where(near, d, 0)
+    series = jnp.square(small) * (1 / 2 - small / 6 + jnp.square(small) / 24)
+    return jnp.sum(jnp.where(near, p * series, p * d + (jnp.exp(log_q) - p)), axis=-1)
+
+
 def count_targets(batch: Batch) -> Array:
     """The number of real targets, at least 1 so that an empty batch has loss 0."""
     return jnp.maximum(jnp.sum(batch.weight, dtype=jnp.int32), 1)
