@@ -8,7 +8,9 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from jaxfeat.io.atomic import replacing
 from jaxfeat.types import UserError, check_whole
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 END = "<|endoftext|>"
 ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")  # what other families call it
 LEAST = 257  # every byte and the end
+
+
+class Encoded(NamedTuple):
+    """A text as ids `[T]` int32; `special` `[T]` is true where an id stands for no text (BOS)."""
+
+    ids: np.ndarray
+    special: np.ndarray
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> "Tokenizer":
@@ -56,6 +65,20 @@ def train_tokenizer(texts: Iterable[str], size: int) -> "Tokenizer":
 
 
 def load_tokenizer(path: str | os.PathLike) -> "Tokenizer":
+    """A tokenizer from disk that has an end token; arguments as in `read_tokenizer`.
+
+    Raises:
+        UserError: as `read_tokenizer`, or it has no end token.
+    """
+    tokenizer = read_tokenizer(path)
+    try:
+        end_id(tokenizer)
+    except UserError as error:
+        raise UserError(f"{error} ({Path(path).expanduser()})") from None
+    return tokenizer
+
+
+def read_tokenizer(path: str | os.PathLike) -> "Tokenizer":
     """A tokenizer from disk.
 
     Args:
@@ -63,7 +86,7 @@ def load_tokenizer(path: str | os.PathLike) -> "Tokenizer":
             `merges.txt`.
 
     Raises:
-        UserError: nothing of that kind is there, it cannot be read, or it has no end token.
+        UserError: nothing of that kind is there, or it cannot be read.
     """
     from tokenizers import Tokenizer, models
 
@@ -83,11 +106,46 @@ def load_tokenizer(path: str | os.PathLike) -> "Tokenizer":
                 tokenizer.add_special_tokens([END])  # so that it is never taken apart
     except Exception as error:  # the library raises nothing more specific
         raise UserError(f"tokenizer: {path} cannot be read ({str(error)[:120]})") from None
-    try:
-        end_id(tokenizer)
-    except UserError as error:
-        raise UserError(f"{error} ({path})") from None
     return tokenizer
+
+
+def encode_text(
+    tokenizer: "Tokenizer",
+    text: str,
+    *,
+    bos: bool | None = None,
+    bos_id: int | None = None,
+    needs_bos: bool = False,
+) -> Encoded:
+    """The ids of a text, with the token that begins a text (BOS) once in front or not at all.
+
+    Args:
+        bos: true: in front; false: not; None: as the tokenizer was published (which may also add
+            other special tokens, such as BERT's), and in front if `needs_bos`.
+        bos_id: the id of the BOS. needs_bos: the model reads no text without it.
+
+    Returns:
+        The ids and where they are special. A text that already begins with the BOS, written out,
+        gets no second one.
+
+    Raises:
+        UserError: a BOS is asked for and there is none, or one is needed and forbidden.
+
+    >>> tok = train_tokenizer(["aa"], 258)
+    >>> encode_text(tok, END + "aa", bos=True, bos_id=0)
+    Encoded(ids=array([  0, 257], dtype=int32), special=array([ True, False]))
+    """
+    if bos_id is None and (bos or needs_bos):
+        raise UserError("bos: True given, the model has no token that begins a text")
+    if needs_bos and bos is False:
+        raise UserError("bos: False given, this model reads text only after its BOS; leave it out")
+    ids = tokenizer.encode(text, add_special_tokens=bos is None).ids
+    front = next((i for i, token in enumerate(ids) if token != bos_id), len(ids))
+    kept = bos or needs_bos or (bos is None and front)
+    ids = ([bos_id] if kept else []) + ids[front:]
+    added = tokenizer.get_added_tokens_decoder()
+    special = [token in added and added[token].special for token in ids]
+    return Encoded(np.array(ids, np.int32), np.array(special, bool))
 
 
 def save_tokenizer(path: str | os.PathLike, tokenizer: "Tokenizer") -> Path:
