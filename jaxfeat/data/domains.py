@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxfeat.data.holdout import held_out
 from jaxfeat.data.python_text import code_of, paragraphs_of, prose_of
-from jaxfeat.data.worked_maths import worked_maths
+from jaxfeat.data.worked_maths import PROBLEMS, worked_maths
 from jaxfeat.types import UserError, check_tokens, check_whole
 
 DOMAINS = ("code", "maths", "prose")
@@ -101,7 +101,7 @@ def read_domains(
     skipped, repeated = [0], 0
     for domain, paths in zip(DOMAINS, (code, maths, prose)):
         found: list[Document] = []
-        for source, text in _pieces(domain, paths, skipped, seed):
+        for source, text in _pieces(domain, paths, skipped, seed, least):
             for part in _parts(text, chars):
                 key = hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest()
                 repeated += key in seen
@@ -192,12 +192,15 @@ def domain_windows(
     return DomainWindows(whole, marked, np.array(domains, np.int32), np.array(numbers, np.int32))
 
 
-def _pieces(domain: str, paths: Paths, skipped: list[int], seed: int) -> Iterator[Piece]:
+def _pieces(
+    domain: str, paths: Paths, skipped: list[int], seed: int, least: int
+) -> Iterator[Piece]:
     """The texts of a domain with their sources; files that are no text are counted."""
     if paths is None and domain == "maths":
-        # without an end: the caller stops
-        for n in range(2**31):
-            yield f"{GENERATED} worked lines, seed {seed}, number {n}", worked_maths(seed, n)
+        problems = max(PROBLEMS, least // 10)  # each of more than ten characters
+        for n in range(2**31):  # without an end: the caller stops
+            text = worked_maths(seed, n, problems)
+            yield f"{GENERATED} worked lines, seed {seed}, number {n}", text
     if paths is None and domain == "prose":
         yield from _topics()
     files = _library() if paths is None else _files(domain, paths)
