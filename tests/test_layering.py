@@ -32,6 +32,7 @@ ONLY = {
     "ftfy": (("data/text_repair.py",), True),
     "tokenizers": (("io/tokenizer.py", "data/tokens.py", "experiments/tinystories_data.py"), True),
     "conllu": (("data/conllu.py",), True),
+    "rapidfuzz": (("features/contexts.py",), True),
     "spacy": (("data/spacy_tags.py",), True),
     "tensorboardX": (("run/trackers.py",), True),
     "wandb": (("run/trackers.py",), True),

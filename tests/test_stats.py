@@ -30,6 +30,21 @@ def test_paired_interval():
     assert stats.paired_interval([1, 2], [1, 2]) == (0, 0, 0, 2, 1)
 
 
+def test_standard_deviation():
+    """SciPy's chi-square distribution by another door; 95 of 100 intervals hold the truth."""
+    found = stats.sd_interval(A, level=0.9)
+    s = scipy.stats.tstd(A)
+    inside = lambda sd: scipy.stats.chi2.cdf(11 * s**2 / sd**2, 11)
+    np.testing.assert_allclose((found.mean, found.n), (s, 12), rtol=1e-12)
+    np.testing.assert_allclose((inside(found.low), inside(found.high)), (0.95, 0.05), rtol=1e-9)
+    many = [stats.sd_interval(x) for x in np.random.default_rng(1).normal(0, 3, (1000, 8))]
+    held = np.mean([i.low < 3 < i.high for i in many])
+    assert abs(held - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
+    one = stats.sd_interval([2.0])
+    assert one.n == 1 and all(map(math.isnan, (one.mean, one.low, one.high, one.p)))
+    assert stats.sd_interval([2.0, 2.0])[:3] == (0, 0, 0)
+
+
 def test_bootstrap():
     """Near the normal interval of a mean; reproducible; whole rows for a ratio; n = 1."""
     x = RNG.normal(size=400)
@@ -93,6 +108,8 @@ def test_strict_inputs():
         lambda: stats.bootstrap_interval([1.0, np.inf]),
         lambda: stats.bootstrap_interval([[1.0, 2.0]]),
         lambda: stats.bootstrap_interval([1.0, 2.0], draws=0),
+        lambda: stats.sd_interval([]),
+        lambda: stats.sd_interval([1.0, 2.0], level=0),
         lambda: stats.holm([0.1, 1.2]),
         lambda: stats.holm([]),
         lambda: stats.spearman([1, 2], [1, 2, 3]),
