@@ -5,21 +5,23 @@ Source: Radford et al. 2019; initialisation and sizes of the toy experiments fro
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxfeat.models.assemble import assemble, check_config, of_module
+from jaxfeat.models.checkpoint import Names, Target, read_tree, rows
+from jaxfeat.models.config_json import refuse_other, take
 from jaxfeat.nn.attention import masked_softmax, tangent_only
-from jaxfeat.nn.decoder import Decoder, stack_layers
-from jaxfeat.nn.modules import LayerNorm, Linear, Mlp, gelu_tanh, normal_init
+from jaxfeat.nn.decoder import Decoder
+from jaxfeat.nn.modules import LayerNorm, Linear, Mlp, Table, activation, gelu_tanh, normal_init
 from jaxfeat.tree import widen
 from jaxfeat.types import Array, Tree, UserError
-
-DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class Outer(nn.Module):
 
     def setup(self):
         c = self.config
-        make, dtype = normal_init(0.02), jnp.dtype(c.dtype)
-        self.wte = nn.Embed(c.vocab, c.width, embedding_init=make, param_dtype=dtype)
-        self.wpe = nn.Embed(c.length, c.width, embedding_init=make, param_dtype=dtype)
+        make = normal_init(0.02)
+        self.wte = Table(c.vocab, c.width, make, c.dtype)
+        self.wpe = Table(c.length, c.width, make, c.dtype)
         self.ln_f = LayerNorm(c.eps)
 
     def embed(self, token: Array, position: Array) -> Array:
@@ -55,11 +57,8 @@ class Outer(nn.Module):
         return self.ln_f(resid)
 
     def unembed(self, normed: Array, ids: Array | None = None) -> Array:
-        table = self.wte.embedding
+        table = self.wte()
         return (table if ids is None else table[ids]) @ normed
-
-    def __call__(self, token: Array, position: Array) -> Array:
-        return self.unembed(self.norm(self.embed(token, position)))
 
 
 class Block(nn.Module):
@@ -75,11 +74,11 @@ class Block(nn.Module):
         self.o = Linear(c.width, write)
         self.mlp = Mlp(c.width, c.mlp or 4 * c.width, gelu_tanh, read, write)
 
-    def query(self, resid: Array) -> Array:
+    def query(self, const: Tree, resid: Array, position: Array) -> Array:
         q = self.heads(self.q(self.ln_1(resid)))
         return q / math.sqrt(q.shape[-1])
 
-    def memory(self, resid: Array) -> tuple[Array, Array]:
+    def memory(self, const: Tree, resid: Array, position: Array) -> tuple[Array, Array]:
         read = self.ln_1(resid)
         return self.heads(self.k(read)), self.heads(self.v(read))
 
@@ -95,10 +94,6 @@ class Block(nn.Module):
     def mlp_out(self, resid_pre: Array, attn_out: Array) -> Array:
         return self.mlp(self.ln_2(resid_pre + attn_out))
 
-    def __call__(self, resid: Array) -> Array:
-        self.memory(resid)
-        return self.mlp_out(resid, self.attn_out(self.query(resid)))
-
 
 def make_gpt2(config: GPT2Config) -> Decoder:
     """A GPT-2 of the given sizes as a `Decoder`, blocks stacked on [N].
@@ -110,61 +105,73 @@ def make_gpt2(config: GPT2Config) -> Decoder:
     2
     """
     c = config
-    for name in ("vocab", "length", "width", "heads", "layers", "mlp"):
-        value, least = getattr(c, name), 0 if name == "mlp" else 1
-        if not isinstance(value, int) or value < least:
-            raise UserError(f"{name}: {value!r} given, a whole number of at least {least} needed")
-    if c.dtype not in DTYPES:
-        raise UserError(f"dtype: {c.dtype!r} given; valid: {', '.join(DTYPES)}")
-    if not 0 <= c.eps < 1:
-        raise UserError(f"eps: {c.eps} given, a number in 0..1 needed")
+    check_config(c, zero=("mlp",))
     if c.width % c.heads:
         raise UserError(f"heads: {c.heads} does not divide the width {c.width}")
-    outer, block = Outer(c), Block(c)
-
-    def init(key: Array) -> Tree:
-        keys = jax.random.split(key, c.layers + 1)
-        zero = jnp.zeros((), jnp.int32)
-        resid = jnp.zeros(c.width, c.dtype)
-        blocks = [block.init(k, resid)["params"] for k in keys[1:]]
-        return {"outer": outer.init(keys[0], zero, zero)["params"], "blocks": stack_layers(blocks)}
-
-    def of_outer(method: str) -> Callable[..., Any]:
-        return lambda p, *xs: outer.apply({"params": p}, *xs, method=method)
-
-    def of_block(method: str) -> Callable[..., Any]:
-        return lambda p, *xs: block.apply({"params": p}, *xs, method=method)
-
-    query, memory, mlp_out = of_block("query"), of_block("memory"), of_block("mlp_out")
-    attn_out, normed = of_block("attn_out"), of_block("normed")
-
-    def embed(p: Tree, token: Array, position: Array) -> Array:
-        # not through linen, which would refuse a table that is cut to the tokens that occur
-        row = lambda name, n: jnp.take(p[name]["embedding"], n, axis=0)
-        return row("wte", token) + row("wpe", position)
+    block = Block(c)
+    normed = of_module(block, "normed")
+    decoder = assemble(Outer(c), block, c, length=c.length, by_token=(("wte", "embedding"),))
 
     def column(p, const, resid, i, position, visible, route):
-        del const, position
-        mixed = attend_column(p, normed(p, resid), query(p, resid[i]), visible, route)
-        attn = attn_out(p, mixed)
-        return resid[i] + attn + mlp_out(p, resid[i], attn)
+        q = decoder.query(p, const, resid[i], position)
+        mixed = attend_column(p, normed(p, resid), q, visible, route)
+        attn = decoder.attn_out(p, const, mixed)
+        return resid[i] + attn + decoder.mlp_out(p, const, resid[i], attn)
 
-    return Decoder(
-        layers=c.layers,
-        width=c.width,
-        vocab=c.vocab,
-        length=c.length,
-        init=init,
-        embed=embed,
-        norm=of_outer("norm"),
-        unembed=of_outer("unembed"),
-        query=lambda p, const, resid, position: query(p, resid),
-        memory=lambda p, const, resid, position: memory(p, resid),
-        attn_out=lambda p, const, mixed: attn_out(p, mixed),
-        mlp_out=lambda p, const, resid, attn: mlp_out(p, resid, attn),
-        column=column,
-        by_token=(("wte", "embedding"),),
+    return decoder._replace(column=column)
+
+
+def read_config(raw: Mapping[str, Any], dtype: str = "float32") -> GPT2Config:
+    """The sizes that a parsed config.json gives.
+
+    Raises:
+        UserError: a key that is missing, an option that is not implemented.
+    """
+    refuse_other(
+        raw, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False,
+        add_cross_attention=False, tie_word_embeddings=True,
+    )  # fmt: skip
+    act = take(raw, "activation_function", default="gelu_new")
+    if activation(act) is not gelu_tanh:
+        raise UserError(f"config.json: activation_function {act!r} given; valid: gelu_new")
+    return GPT2Config(
+        vocab=take(raw, "vocab_size"),
+        length=take(raw, "n_positions", "n_ctx"),
+        width=take(raw, "n_embd"),
+        heads=take(raw, "n_head"),
+        layers=take(raw, "n_layer"),
+        mlp=take(raw, "n_inner", default=0),
+        eps=take(raw, "layer_norm_epsilon", default=1e-5),
+        dtype=dtype,
     )
+
+
+def read_params(config: GPT2Config, tensors: Mapping[str, np.ndarray]) -> Tree:
+    """The parameters out of tensors by their names in Hugging Face's files, as NumPy arrays.
+
+    Raises:
+        UserError: a missing tensor, one of another shape, one that no rule knows.
+    """
+    return read_tree(make_gpt2(config), tensors, NAMES)
+
+
+def _names() -> Names:
+    """Where GPT-2's tensors go: kernels are `[in, out]` there, `c_attn` holds `[q | k | v]`."""
+    block: dict[str, Target] = {
+        "attn.c_attn.weight": {f"{x}/kernel": lambda w, n=n: rows(n, 3)(w.T) for n, x in READS},
+        "attn.c_attn.bias": {f"{x}/bias": rows(n, 3) for n, x in READS},
+    }
+    for name, at in (("attn.c_proj", "o"), ("mlp.c_fc", "mlp/fc"), ("mlp.c_proj", "mlp/proj")):
+        block |= {f"{name}.weight": {f"{at}/kernel": np.transpose}, f"{name}.bias": f"{at}/bias"}
+    outer: dict[str, Target] = {"wte.weight": "wte/embedding", "wpe.weight": "wpe/embedding"}
+    for name, where in (("ln_1", block), ("ln_2", block), ("ln_f", outer)):
+        where |= {f"{name}.weight": f"{name}/scale", f"{name}.bias": f"{name}/bias"}
+    masks = (r"h\.\d+\.attn\.(masked_)?bias", "lm_head.weight")
+    return Names(outer, block, "h.{}.", ("transformer.",), masks)
+
+
+READS = tuple(enumerate("qkv"))
+NAMES = _names()
 
 
 def attend_column(block: Tree, read: Array, q: Array, visible: Array, route: Array | None) -> Array:

@@ -96,14 +96,17 @@ def check_params(decoder: Decoder, params: Tree, copies: tuple[int, ...] | None)
     Raises:
         UserError: the first array that is not as `decoder.init` makes it.
     """
-    outer, block, layers = _made(decoder.init)
+    outer, like, layers = _made(decoder.init)
     if layers != decoder.layers:
         raise UserError(f"layers: {decoder.layers} given, the model's init makes {layers} blocks")
     copied = () if copies is None else (len(copies),)
-    blocks = params["blocks"]
+    blocks, several = params["blocks"], isinstance(like, tuple)
     if isinstance(blocks, tuple):
-        _check_shapes("blocks", blocks, (block,) * layers, copied)
+        _check_shapes("blocks", blocks, like if several else (like,) * layers, copied)
+    elif several and any(block != like[0] for block in like):
+        raise UserError("params: blocks are stacked, this model's differ: a tuple of them needed")
     else:
+        block = (like[0] if like else ()) if several else like
         _check_shapes("blocks", blocks, block, (layers, *copied))
     _check_shapes("outer", params["outer"], outer, copied)
 
@@ -123,13 +126,13 @@ def _check_shapes(name: str, given: Tree, like: Tree, before: tuple[int, ...]) -
 
 @functools.lru_cache(maxsize=64)
 def _made(init: Callable[[Array], Tree]) -> tuple[Tree, Tree, int]:
-    """Shapes that `init` makes: of `outer`, of one block, and how many blocks."""
+    """Shapes that `init` makes: of `outer`, of one block or of each in a tuple, how many blocks."""
     with jax.ensure_compile_time_eval():
         key = jax.random.key(0)
     made = jax.eval_shape(init, key)
     blocks = made["blocks"]
     if isinstance(blocks, tuple):
-        return made["outer"], blocks[0] if blocks else (), len(blocks)
+        return made["outer"], blocks, len(blocks)
     block = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), blocks)
     return made["outer"], block, jax.tree.leaves(blocks)[0].shape[0]
 
@@ -139,8 +142,3 @@ def layer_of(stacked: Tree, b: int) -> Tree:
     if stacked is None or isinstance(stacked, tuple):
         return stacked if stacked is None else stacked[b]
     return jax.tree.map(lambda x: x[b], stacked)
-
-
-def stack_layers(blocks: list[Tree]) -> Tree:
-    """Blocks of equal structure stacked on a leading axis."""
-    return jax.tree.map(lambda *x: jnp.stack(x), *blocks)

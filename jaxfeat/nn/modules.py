@@ -9,23 +9,45 @@ import jax
 import jax.numpy as jnp
 
 from jaxfeat.tree import widen
-from jaxfeat.types import Array
+from jaxfeat.types import Array, UserError
 
 
 class LayerNorm(nn.Module):
-    """`(x - mean) / sqrt(var + eps) * scale + bias` over `[D]`."""
+    """`(x - mean) / sqrt(var + eps) * scale + bias` over `[D]`; both parameters are optional."""
 
     eps: float = 1e-5
+    scale: bool = True
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        scale = self.param("scale", nn.initializers.ones, x.shape[-1:], x.dtype)
-        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], x.dtype)
-        return standardize(x, self.eps) * scale + bias
+        y = standardize(x, self.eps)
+        if self.scale:
+            y = y * self.param("scale", nn.initializers.ones, x.shape[-1:], x.dtype)
+        if self.bias:
+            y = y + self.param("bias", nn.initializers.zeros, x.shape[-1:], x.dtype)
+        return y
+
+
+class RMSNorm(nn.Module):
+    """`x / sqrt(mean x^2 + eps) * (offset + scale)` over the last axis, in at least float32.
+
+    The offset is 0, or 1 in Gemma, whose checkpoints hold the scale minus 1.
+    """
+
+    eps: float = 1e-6
+    offset: float = 0.0
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        make = nn.initializers.zeros if self.offset else nn.initializers.ones
+        scale = self.param("scale", make, x.shape[-1:], x.dtype)
+        y = standardize(widen(x), self.eps, False) * (self.offset + widen(scale))
+        return y.astype(x.dtype)
 
 
 class Linear(nn.Module):
-    """`[in] -> [out]`; kernel `[out, in]`, bias `[out]`.
+    """`[in] -> [out]`; kernel `[out, in]`, bias `[out]` unless it is left out.
 
     The kernel's layout is that in which reverse mode gives its gradient: stored the other way
     round, every weight gradient would be transposed (on a CPU that costs more than the product).
@@ -33,12 +55,36 @@ class Linear(nn.Module):
 
     out: int
     init: Callable
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         kernel = self.param("kernel", self.init, (self.out, x.shape[-1]), x.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.out,), x.dtype)
-        return x @ kernel.T + bias
+        y = x @ kernel.T
+        if self.bias:
+            y = y + self.param("bias", nn.initializers.zeros, (self.out,), x.dtype)
+        return y
+
+
+class Table(nn.Module):
+    """Rows `[V, D]` that are read by token, also where the table is cut to tokens that occur.
+
+    (`nn.Embed` refuses a table that has another number of rows.)
+    """
+
+    rows: int
+    width: int
+    init: Callable
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(self, ids: Array | None = None) -> Array:
+        if self.has_variable("params", "embedding"):
+            table = self.get_variable("params", "embedding")
+        else:
+            shape = (self.rows, self.width)
+            table = self.param("embedding", self.init, shape, jnp.dtype(self.dtype))
+        return table if ids is None else jnp.take(table, ids, axis=0)
 
 
 class Mlp(nn.Module):
@@ -56,27 +102,47 @@ class Mlp(nn.Module):
         return Linear(self.width, self.init_out, name="proj")(hidden)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def standardize(x: Array, eps: float) -> Array:
-    """`(x - mean) / sqrt(var + eps)` over the last axis; statistics in at least float32."""
-    return _standardize(x, eps)[0].astype(x.dtype)
+class GatedMlp(nn.Module):
+    """`[D] -> act(gate x) * up x [F] -> [D]` (Shazeer 2020, arXiv 2002.05202)."""
+
+    width: int
+    hidden: int
+    act: Callable[[Array], Array]
+    init: Callable
+    bias: bool = False
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        gate = Linear(self.hidden, self.init, self.bias, name="gate")(x)
+        up = Linear(self.hidden, self.init, self.bias, name="up")(x)
+        return Linear(self.width, self.init, self.bias, name="down")(self.act(gate) * up)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def standardize(x: Array, eps: float, centre: bool = True) -> Array:
+    """`(x - mean) / sqrt(var + eps)` over the last axis; statistics in at least float32.
+
+    Without `centre` the mean is taken as 0.
+    """
+    return _standardize(x, eps, centre)[0].astype(x.dtype)
 
 
 @standardize.defjvp
-def _(eps, primals, tangents):
+def _(eps, centre, primals, tangents):
     # the rule keeps two arrays for any later product, where the chain of operations keeps six
     (x,), (dx,) = primals, tangents
-    y, inverse = _standardize(x, eps)
+    y, inverse = _standardize(x, eps, centre)
     dx = widen(dx)
     along = jnp.mean(dx * y, axis=-1, keepdims=True)
-    dy = inverse * (dx - jnp.mean(dx, axis=-1, keepdims=True) - y * along)
+    dx = dx - jnp.mean(dx, axis=-1, keepdims=True) if centre else dx
+    dy = inverse * (dx - y * along)
     return y.astype(x.dtype), dy.astype(x.dtype)
 
 
-def _standardize(x: Array, eps: float) -> tuple[Array, Array]:
+def _standardize(x: Array, eps: float, centre: bool) -> tuple[Array, Array]:
     """The standardised value and `1 / sqrt(var + eps)`; the variance in two passes."""
     x = widen(x)
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    centred = x - jnp.mean(x, axis=-1, keepdims=True) if centre else x
     inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + eps)
     return centred * inverse, inverse
 
@@ -101,6 +167,35 @@ def _gelu_tanh(x: Array) -> tuple[Array, Array]:
     t = jnp.tanh(c * x * (1 + a * squared))
     slope = 0.5 * (1 + t) + 0.5 * c * x * (1 - jnp.square(t)) * (1 + 3 * a * squared)
     return 0.5 * x * (1 + t), slope
+
+
+def gelu(x: Array) -> Array:
+    """GELU with the exact error function."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+# names as Hugging Face's config.json has them
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
+def activation(name: str) -> Callable[[Array], Array]:
+    """The function of a name.
+
+    Raises:
+        UserError: a name that is not in `ACTIVATIONS`.
+
+    >>> float(activation("relu")(jnp.array(-1.0)))
+    0.0
+    """
+    if name not in ACTIVATIONS:
+        raise UserError(f"activation {name!r} is unknown; valid: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
 def normal_init(deviation: float) -> Callable:
