@@ -104,6 +104,7 @@ def save_tensors(path: str | os.PathLike, arrays: Mapping[str, Any]) -> Path:
     try:
         with replacing(path) as temporary:
             save_file(plain, temporary, metadata={"format": "np"})
+            temporary.chmod(0o644)  # the library lets nobody else read
             for name, array in plain.items():
                 back = _open(temporary, lambda held, name=name: _tensor(held, name, path))
                 if back.shape != array.shape or back.dtype != array.dtype or not _same(back, array):
