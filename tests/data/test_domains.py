@@ -1,6 +1,7 @@
 """Are code, mathematics and prose told apart, never empty, never doubled, the same again?"""
 
 import ast
+import math
 import re
 
 import numpy as np
@@ -48,6 +49,12 @@ def bytes_of(text):
     return [1, *(b + 3 for b in text.encode())]
 
 
+def value_of(side):
+    """A sum of products of whole numbers."""
+    terms = side.replace("- ", "+ -").split("+")
+    return sum(math.prod(int(x) for x in term.split("*")) for term in terms)
+
+
 def test_code_and_docstrings_part():
     """What goes to prose is gone from code, which still compiles; comments and strings stay."""
     code, prose = code_of(SOURCE), prose_of(SOURCE)
@@ -75,7 +82,7 @@ def test_worked_lines_are_true():
         sides = [side.strip() for side in line.split("=")]
         if len(sides) > 1 and not re.search(r"[a-z\\^]", line):
             told += 1
-            assert len({eval(side) for side in sides}) == 1, line  # digits, spaces and signs only
+            assert len({value_of(side) for side in sides}) == 1, line
         if solved := re.fullmatch(r"\\\[ x\^2 (.*)x (.*) = \(x (.*)\)\(x (.*)\) \\\]", line):
             b, c, p, q = (int(part.replace(" ", "")) for part in solved.groups())
             assert (b, c) == (p + q, p * q)
