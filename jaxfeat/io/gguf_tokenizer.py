@@ -112,8 +112,6 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str]) -> "Tokenizer":
     tokenizer = Tokenizer(models.BPE({text: i for i, text in enumerate(tokens)}, merges))
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     digits = pre_tokenizers.Digits(individual_digits=True)
-    tokenizer.pre_tokenizer = (
-        pre_tokenizers.Sequence([digits, words]) if cut == "smollm" else words
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words]) if cut == "smollm" else words
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

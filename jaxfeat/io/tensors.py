@@ -33,7 +33,9 @@ class Tensors(Mapping[str, np.ndarray]):
         return name in self.readers
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        if name not in self:
+            return default
+        return self[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.readers)

@@ -58,7 +58,7 @@ def from_hub(name: str, revision: str | None = None) -> tuple[Path, str]:
 
 
 def _is_transport(error: Exception) -> bool:
-    """Whether an error is about the network: one of the hub's, of its HTTP library, or of the OS."""
+    """Whether an error is the hub's, its HTTP library's or the system's."""
     return isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
         "huggingface_hub", "httpx", "httpcore", "requests", "urllib3",
     )  # fmt: skip

@@ -77,8 +77,8 @@ def check_packaged(name: str, files: Iterable[Path]) -> str:
     package, found = PACKAGES[name], digest_of(files)
     if found != package.digest:
         raise UserError(
-            f"{name}: the installed files have SHA-256 {found[:12]}.., not {package.digest[:12]}..: "
-            f"install the known version anew: {package.install}"
+            f"{name}: the installed files have SHA-256 {found[:12]}.., {package.digest[:12]}.. is "
+            f"known: {package.install}"
         )
     return found
 

@@ -161,7 +161,7 @@ def parse(
     preset = _chosen(argv, "preset") or ("quick" if "quick" in presets else next(iter(presets)))
     if preset not in presets:
         raise UserError(
-            f"--preset: unknown preset {preset!r}{_near(preset, presets)}; "
+            f"--preset: unknown preset {preset!r}{near(preset, presets)}; "
             f"presets are {', '.join(presets)}"
         )
     flag = tyro.conf.FlagCreatePairsOff
@@ -256,6 +256,16 @@ def config_dict(config: Any) -> dict[str, Any]:
     return folders.plain(tidy(config))[0]
 
 
+def near(word: str, known: Any) -> str:
+    """A question that names the nearest known word; empty where none is near.
+
+    >>> near("--dtpye", ["--dtype", "--cache"])
+    '; did you mean --dtype?'
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
     """tyro's boxed message as one line that names the option and what it takes."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
@@ -272,7 +282,7 @@ def _plain_error(box: str, argv: Sequence[str], config_class: type) -> str:
         if nested:
             return f"unknown option {strange}; did you mean {' or '.join(nested)}?"
         if strange:
-            return f"unknown option {strange}{_near(strange, known)}; --help lists all options"
+            return f"unknown option {strange}{near(strange, known)}; --help lists all options"
         word = text.split(":", 1)[-1].split(",")[0].strip()
         if word.lower() in ("true", "false"):
             return f"unexpected argument {word!r}: a switch takes no value, --NAME or --no-NAME"
@@ -322,12 +332,6 @@ def _chosen(argv: Sequence[str], option: str) -> str | None:
         elif word.startswith(f"--{option}="):
             value = word.split("=", 1)[1]
     return value
-
-
-def _near(word: str, known: Any) -> str:
-    """A question that names the nearest known word; empty where none is near."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _take_back(workdir: Path | None, made: Sequence[Path], *, resumed: bool) -> bool:
