@@ -81,7 +81,8 @@ def encode_some(sae: SAE, resid: Array, ids) -> Array:
     ids = check_features(sae, ids)
     if sae.kind == "topk":
         return encode(sae, resid)[..., ids]
-    return activate(sae, _pre(sae, resid, sae.w_enc[:, ids], sae.b_enc[ids]), sae.threshold[ids])
+    w_enc, b_enc, threshold = map(jnp.asarray, (sae.w_enc, sae.b_enc, sae.threshold))
+    return activate(sae, _pre(sae, resid, w_enc[:, ids], b_enc[ids]), threshold[ids])
 
 
 def feature_column(sae: SAE, ids) -> Array:
@@ -90,7 +91,7 @@ def feature_column(sae: SAE, ids) -> Array:
     Raises:
         UserError: an id outside 0..M-1.
     """
-    rows = sae.w_dec[check_features(sae, ids)]
+    rows = jnp.asarray(sae.w_dec)[check_features(sae, ids)]
     return rows[0] if np.ndim(ids) == 0 else rows
 
 
@@ -115,7 +116,8 @@ def ablated(sae: SAE, resid: Array, ids, *, error_term: bool = True) -> Array:
     if not error_term:
         return decode(sae, encode(sae, resid).at[..., ids].set(0)).astype(resid.dtype)
     f = encode_some(sae, resid, ids)
-    less = (resid - jnp.matmul(f, sae.w_dec[ids], precision="highest")).astype(resid.dtype)
+    taken = jnp.matmul(f, jnp.asarray(sae.w_dec)[ids], precision="highest")
+    less = (resid - taken).astype(resid.dtype)
     return jnp.where((f > 0).any(axis=-1, keepdims=True), less, resid)
 
 
