@@ -54,12 +54,12 @@ class Linear(nn.Module):
     """
 
     out: int
-    init: Callable
+    make: Callable  # draws the weights
     bias: bool = True
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        kernel = self.param("kernel", self.init, (self.out, x.shape[-1]), x.dtype)
+        kernel = self.param("kernel", self.make, (self.out, x.shape[-1]), x.dtype)
         y = x @ kernel.T
         if self.bias:
             y = y + self.param("bias", nn.initializers.zeros, (self.out,), x.dtype)
@@ -74,7 +74,7 @@ class Table(nn.Module):
 
     rows: int
     width: int
-    init: Callable
+    make: Callable  # draws the weights
     dtype: str = "float32"
 
     @nn.compact
@@ -83,7 +83,7 @@ class Table(nn.Module):
             table = self.get_variable("params", "embedding")
         else:
             shape = (self.rows, self.width)
-            table = self.param("embedding", self.init, shape, jnp.dtype(self.dtype))
+            table = self.param("embedding", self.make, shape, jnp.dtype(self.dtype))
         return table if ids is None else jnp.take(table, ids, axis=0)
 
 
@@ -108,14 +108,14 @@ class GatedMlp(nn.Module):
     width: int
     hidden: int
     act: Callable[[Array], Array]
-    init: Callable
+    make: Callable  # draws the weights
     bias: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        gate = Linear(self.hidden, self.init, self.bias, name="gate")(x)
-        up = Linear(self.hidden, self.init, self.bias, name="up")(x)
-        return Linear(self.width, self.init, self.bias, name="down")(self.act(gate) * up)
+        gate = Linear(self.hidden, self.make, self.bias, name="gate")(x)
+        up = Linear(self.hidden, self.make, self.bias, name="up")(x)
+        return Linear(self.width, self.make, self.bias, name="down")(self.act(gate) * up)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
