@@ -23,12 +23,15 @@ GGUF_NAMES = {
 NORMS = {
     "llama": {"post_attention_layernorm": "ffn_norm"},
     "gemma3": {"post_attention_layernorm": "post_attention_norm",
-               "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+               "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm"},
 }  # fmt: skip
 PIECES = ["<pad>", "<eos>", "<bos>", "<unk>", "▁", "a", "b", "c", "d", "ab", "▁a", "▁ab", "cd",
           "abc", "<0x0A>", "<0xC3>", "<0xA9>", "\n\n", "<b>", "e", "▁c", "▁cd", "ea"]  # fmt: skip
 TYPES = [3, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6, 6, 4, 4, 1, 1, 1, 1]
-SCORES = [0.0] * 4 + [-50.0] * 5 + [-1.0, -2.0, -3.0, -4.0, -5.0] + [0.0] * 5 + [-50, -6, -7, -0.5]
+SCORES = (
+    [0.0] * 4 + [-50.0] * 5 + [-1.0, -2.0, -3.0, -4.0, -5.0] + [0.0] * 5 + [-50.0, -6.0, -7.0, -0.5]
+)
 
 
 def weights(raw, seed=0):
@@ -44,7 +47,10 @@ def weights(raw, seed=0):
         shapes |= {"pre_feedforward_layernorm": (d,), "post_feedforward_layernorm": (d,),
                    "self_attn.q_norm": (k,), "self_attn.k_norm": (k,)}  # fmt: skip
     draw = lambda shape: rng.normal(0.0, 0.3, shape).astype(np.float32)
-    found = {"model.embed_tokens.weight": draw((raw["vocab_size"], d)), "model.norm.weight": draw(d)}
+    found = {
+        "model.embed_tokens.weight": draw((raw["vocab_size"], d)),
+        "model.norm.weight": draw(d),
+    }
     for b in range(raw["num_hidden_layers"]):
         found |= {f"model.layers.{b}.{name}.weight": draw(s) for name, s in shapes.items()}
     return found
