@@ -3,6 +3,7 @@
 The numbers are transformers' for tiny random models, in true float64 (`expected_strict.npz`).
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -15,16 +16,38 @@ from reference_hf import batch_of, read_expected, read_json, read_tensors
 from jaxfeat.models.families import family_of
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.loss import mean_loss
+from jaxfeat.nn.rotary import Rope
 
 GOLDEN = ("hf/*",)
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}  # of the largest value of an array
 SHORT = 5  # tokens that are left where more pads stand than any window is wide
+# of each folder: options of its config read wrongly, each of which must show in the logits
+ROPE = {"rope": Rope(3000.0)}
+ACT = {"act": "relu"}
+WINDOWS = ({"window": 3}, {"window": 5}, {"slides": (False, True, False, True)})
+WRONG = {
+    "gpt2_a": ({"eps": 1e-4},),
+    "gpt_neox_a": ({"rotated": 0.5}, {"parallel": False}, {"act": "gelu_new"}, ROPE),
+    "olmo_a": ({"clip": 1.5}, {"eps": 1e-4}, ACT, ROPE),
+    "olmo2_a": ({"eps": 1e-5}, ROPE),
+    "llama_a": ({"eps": 1e-4}, ACT, ROPE),
+    "gemma2_a": (
+        *WINDOWS, {"query_scalar": 8.0}, {"attn_softcap": None}, {"logit_softcap": None},
+        {"act": "gelu"}, ROPE,
+    ),
+    "gemma3_a": (*WINDOWS, {"query_scalar": 8.0}, {"local_rope": Rope(1e6)}, ROPE),
+    "modernbert_a": (
+        {"reach": 2}, {"reach": 4}, {"slides": (False,) * 4}, {"local_rope": Rope(160000.0)},
+        {"head_act": "gelu_new"}, {"act": "gelu_new"}, ROPE,
+    ),
+    "eurobert_a": ({"eps": 1e-4}, ROPE),
+}  # fmt: skip
 QUICK = {"xla_backend_optimization_level": 0}
 
 
-def model_of(folder, dtype, config="config.json"):
+def model_of(folder, dtype):
     """A family's decoder and parameters of a folder."""
-    raw = read_json(folder / config)
+    raw = read_json(folder / "config.json")
     family = family_of(raw)
     config = family.read_config(raw, dtype)
     decoder = family.make(config)
@@ -120,6 +143,8 @@ def test_padding(golden):
 
 def test_old_config(golden):
     """The keys before transformers 5 say the same."""
+    if not (golden / "config_legacy.json").exists():
+        pytest.skip("no old config in this folder")
     raw, old = (read_json(golden / name) for name in ("config.json", "config_legacy.json"))
     family = family_of(raw)
     assert family == family_of(old)
@@ -150,3 +175,24 @@ def test_edits(golden):
             check_real(logits, z["logits_strict"][n], real, f"edit {n}", 1e-10)
             before = np.asarray(logits)[:, : z["i"][n]]
             check(before, inputs["logits"][:, : z["i"][n]], f"before edit {n}", 1e-10)
+
+
+def test_options_matter(golden):
+    """Reading one option wrongly moves the logits by far more than the tolerance."""
+    if golden.name not in WRONG:
+        pytest.skip("no options are listed for this folder")
+    z, raw = read_expected(golden), read_json(golden / "config.json")
+    family = family_of(raw)
+    real = z["attention_mask"] == 1
+    with jax.enable_x64(True):
+        right, (_, params) = family.read_config(raw, "float64"), model_of(golden, "float64")
+        others = [family.make(replace(right, **wrong)) for wrong in WRONG[golden.name]]
+        batch = batch_of(z["input_ids"], real)
+
+        @partial(jax.jit, compiler_options=QUICK)
+        def run(params):
+            return [forward(decoder, params, batch).logits for decoder in others]
+
+        for wrong, logits in zip(WRONG[golden.name], run(params), strict=True):
+            moved = np.abs(np.asarray(logits) - z["logits"])[real].max()
+            assert moved > 1e-4, wrong
