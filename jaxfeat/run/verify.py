@@ -149,6 +149,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _report(options: argparse.Namespace) -> bool:
     """Print what the model is and does; tells whether it agrees with its reference."""
+    file = _reference(options)
     model = load(options.model, options.dtype, revision=options.revision, cache=options.cache)
     count = sum(x.size for x in jax.tree.leaves(model.params))
     size = sum(x.nbytes for x in jax.tree.leaves(model.params))
@@ -168,7 +169,6 @@ def _report(options: argparse.Namespace) -> bool:
             print(f"paragraph: {nll.text:.3f} nats per token over {nll.tokens} tokens")
             print(f"its tokens shuffled: {nll.shuffled:.3f} nats per token", flush=True)
             print(f"continuation: {PROMPT}{continuation(model)}")
-    file = _reference(options)
     if file is None:
         return True
     agrees, allowed = True, ALLOWED.get(model.dtype)
@@ -193,7 +193,10 @@ def _sizes(config: Any) -> list[tuple[str, Any]]:
 def _reference(options: argparse.Namespace) -> Path | None:
     """The file of stored outputs: the one that is named, else the one beside the model."""
     if options.reference is not None:
-        return Path(options.reference).expanduser()
+        file = Path(options.reference).expanduser()
+        if not file.is_file():
+            raise UserError(f"--reference: no file at {file}")
+        return file
     folder = Path(options.model).expanduser()
     found = (folder / name for name in REFERENCES if (folder / name).is_file())
     return next(found, None) if folder.is_dir() else None
