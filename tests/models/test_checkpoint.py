@@ -5,7 +5,7 @@ import tracemalloc
 import jax
 import numpy as np
 import pytest
-from small import llama_tensors, raw_of
+from small_families import llama_tensors, raw_of
 from tiny import same
 
 from jaxfeat.models.families import family_of

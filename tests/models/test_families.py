@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from small import EXTRA, raw_of
+from small_families import EXTRA, raw_of
 from tiny import QUICK, close, same, to64
 
 from jaxfeat.grads.split import split_by_definition, split_gradient
