@@ -2,9 +2,8 @@
 
 At the unablated point the KL has zero gradient: no estimate linear in cotangents exists. But with
 J_j = d logits_j / d r[k, i] and F_j = diag p_j - p_j p_j^T the second order of the KL is
-`KL_j(-f w) = 1/2 f^2 w^T J_j^T F_j J_j w + O(f^3)`. Draw a label y_j from the model's own p_j,
-independently over j: z_j = onehot(y_j) - p_j has E z_j z_j^T = F_j. The cotangents of
-S = sum_j log p_j(y_j) at the node,
+`KL_j(-f w) = 1/2 f^2 w^T J_j^T F_j J_j w + O(f^3)`. Draw z_j with E z_j z_j^T = F_j, independently
+over j: the cotangents of S = sum_j <z_j, logits_j> at the node,
 
     c_dir = J_i^T z_i (the myopic graph),    c_pre = sum_{j>i} J_j^T z_j (the whole graph less it),
 
@@ -27,7 +26,9 @@ from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import ENTRIES
 from jaxfeat.tree import index, widen
-from jaxfeat.types import Array, Batch, Tree, check_whole
+from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
+
+KINDS = ("signs", "labels")
 
 
 class Sampled(NamedTuple):
@@ -50,6 +51,7 @@ def make_sampler(
     *,
     span: int = 10,
     draws: int = 16,
+    kind: str = "signs",
     pack: int = 4,
     at_once: int = 16,
     entries: int = ENTRIES,
@@ -58,24 +60,43 @@ def make_sampler(
 
     Args:
         layer, span, pack, at_once, entries: as in `jaxfeat.features.effects.make_effects`.
-        draws: M, labels drawn for each prediction.
+        draws: M, vectors z drawn for each prediction.
+        kind: "signs" draws e in {-1, 1}^V, `z = sqrt(p) e - p (sqrt(p) . e)`; "labels" a token y
+            from the model's own p, `z = onehot(y) - p`. A label costs no product with the
+            vocabulary, but rare labels make its tails heavy: more draws are needed.
+
+    Raises:
+        UserError: an unknown kind, a layer out of range, a bidirectional model.
     """
     check_layer(decoder, layer)
+    if kind not in KINDS:
+        raise UserError(f"kind: {kind!r} given; valid: {', '.join(KINDS)}")
     for name, value in (("span", span), ("draws", draws), ("pack", pack), ("at_once", at_once)):
         check_whole(name, value, 1)
 
     def scores(outer: Tree, key: Array, top: Array, counted: Array) -> Array:
-        """`[M, rows, D]`: gradient of `log p(y)` in each residual, 0 where it does not count."""
+        """`[M, rows, D]`: `J^T z` up to each residual at layer N, 0 where it does not count."""
         read = lambda x: decoder.unembed(outer, decoder.norm(outer, x))
         logits, pull = jax.vjp(over(read, 1), top)
         p = jax.nn.softmax(widen(logits), axis=-1)
-        (mean,) = pull(p.astype(logits.dtype))
-        uniform = jax.random.uniform(key, (top.shape[0], draws), p.dtype)
-        labels = jax.vmap(jnp.searchsorted)(jnp.cumsum(p, axis=-1), uniform)
-        labels = jnp.minimum(labels, decoder.vocab - 1)
-        one = lambda x, y: decoder.unembed(outer, decoder.norm(outer, x), y[None])[0]
-        found = jax.vmap(lambda x, ys: jax.vmap(lambda y: jax.grad(one)(x, y))(ys))(top, labels)
-        return jnp.where(counted[:, None, None], found - mean[:, None], 0).swapaxes(0, 1)
+        back = lambda z: widen(pull(z.astype(logits.dtype))[0])
+
+        def by_signs(key: Array) -> Array:
+            e = jax.random.rademacher(key, p.shape, p.dtype) * jnp.sqrt(p)
+            return back(e - p * jnp.sum(e, axis=-1, keepdims=True))
+
+        def by_labels(key: Array) -> Array:
+            uniform = jax.random.uniform(key, p.shape[:1], p.dtype)
+            labels = jnp.minimum(jax.vmap(jnp.searchsorted)(total, uniform), decoder.vocab - 1)
+            one = lambda x, y: decoder.unembed(outer, decoder.norm(outer, x), y[None])[0]
+            return widen(jax.vmap(jax.grad(one))(top, labels)) - mean
+
+        draw = by_signs
+        if kind == "labels":
+            draw, mean, total = by_labels, back(p), jnp.cumsum(p, axis=-1)
+        together = max(1, min(draws, entries // logits.size))
+        found = jax.lax.map(draw, jax.random.split(key, draws), batch_size=together)
+        return jnp.where(counted[:, None], found, 0).astype(top.dtype)
 
     @jax.jit
     def run(params: Tree, key: Array, base: Base, sequence: Array, i: Array):

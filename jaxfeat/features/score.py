@@ -105,6 +105,8 @@ def _interval(own, later, feature, contexts, level, draws, seed) -> tuple[np.nda
             ratio = np.divide(
                 sums[1], sums[0], out=np.full_like(sums[0], np.inf), where=sums[0] > 0
             )
-            tail = 50 * (1 - level)
-            low[some], high[some] = np.percentile(ratio, [tail, 100 - tail], axis=1)
-    return low, high
+            ratio = np.sort(ratio, axis=1)  # order statistics: infinities may stand at the end
+            tail = int(draws * (1 - level) / 2)
+            low[some], high[some] = ratio[:, tail], ratio[:, draws - 1 - tail]
+    none = np.bincount(feature, own, len(contexts)) <= 0
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)

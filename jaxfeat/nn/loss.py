@@ -55,7 +55,7 @@ def kl_divergence(logits: Array, other: Array) -> Array:
     p, d = jnp.exp(log_p), log_p - log_q
     near = jnp.abs(d) < 1e-2
     small = jnp.where(near, d, 0)
-    series = jnp.square(small) * (1 / 2 - small / 6 + jnp.square(small) / 24)
+    series = jnp.square(small) * (1 / 2 - small * (1 / 6 - small * (1 / 24 - small / 120)))
     return jnp.sum(jnp.where(near, p * series, p * d + (jnp.exp(log_q) - p)), axis=-1)
 
 
