@@ -11,9 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.models.checkpoint import read_tree
 from jaxfeat.models.config_json import refuse_other, take
 from jaxfeat.models.llama import NORMS, OUTER, LlamaConfig, make_like, names_of, read_sizes
+from jaxfeat.models.named_tensors import read_tree
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.modules import RMSNorm
 from jaxfeat.types import Array, Tree

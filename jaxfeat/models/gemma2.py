@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxfeat.models.checkpoint import Target, read_tree
 from jaxfeat.models.config_json import refuse_other, rope_of, slides_of, sliding_consts, take
 from jaxfeat.models.llama import names_of
+from jaxfeat.models.named_tensors import Target, read_tree
 from jaxfeat.models.rotary_block import make_rotary
 from jaxfeat.nn import attention
 from jaxfeat.nn.decoder import Decoder

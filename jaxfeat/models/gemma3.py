@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxfeat.models.checkpoint import read_tree
 from jaxfeat.models.config_json import FULL, SLIDING, refuse_other, rope_of, take
 from jaxfeat.models.gemma2 import NORMS, make_gemma, read_gemma_sizes
 from jaxfeat.models.llama import HEAD_NORMS, names_of
+from jaxfeat.models.named_tensors import read_tree
 from jaxfeat.nn import attention
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.rotary import PLAIN, Rope

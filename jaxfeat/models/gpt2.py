@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.models.assemble import assemble, check_config, of_module
-from jaxfeat.models.checkpoint import Names, Target, read_tree, rows
 from jaxfeat.models.config_json import refuse_other, take
+from jaxfeat.models.named_tensors import Names, Target, read_tree, rows
 from jaxfeat.nn.attention import masked_softmax, tangent_only
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.modules import LayerNorm, Linear, Mlp, Table, activation, gelu_tanh, normal_init

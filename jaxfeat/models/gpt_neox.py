@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxfeat.models.assemble import assemble, check_config
-from jaxfeat.models.checkpoint import Names, Target, read_tree
 from jaxfeat.models.config_json import refuse_other, rope_of, same_consts, take
+from jaxfeat.models.named_tensors import Names, Target, read_tree
 from jaxfeat.models.outer import Outer
 from jaxfeat.models.rotary_block import BY_TOKEN, Attention, Block
 from jaxfeat.nn.decoder import Decoder

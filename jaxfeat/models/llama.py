@@ -11,8 +11,8 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from jaxfeat.models.checkpoint import Names, Target, read_tree
 from jaxfeat.models.config_json import refuse_other, rope_of, same_consts, take
+from jaxfeat.models.named_tensors import Names, Target, read_tree
 from jaxfeat.models.rotary_block import make_rotary
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.modules import RMSNorm

@@ -14,7 +14,6 @@ import flax.linen as nn
 import numpy as np
 
 from jaxfeat.models.assemble import assemble, check_config
-from jaxfeat.models.checkpoint import Names, Target, read_tree, rows
 from jaxfeat.models.config_json import (
     FULL,
     SLIDING,
@@ -24,6 +23,7 @@ from jaxfeat.models.config_json import (
     sliding_consts,
     take,
 )
+from jaxfeat.models.named_tensors import Names, Target, read_tree, rows
 from jaxfeat.models.outer import Outer
 from jaxfeat.models.rotary_block import BY_TOKEN, Attention, Block
 from jaxfeat.nn.decoder import Decoder

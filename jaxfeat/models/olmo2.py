@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxfeat.models.checkpoint import Target, read_tree
 from jaxfeat.models.config_json import refuse_other
 from jaxfeat.models.llama import HEAD_NORMS, LlamaConfig, make_like, names_of, read_sizes
+from jaxfeat.models.named_tensors import Target, read_tree
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.modules import RMSNorm
 from jaxfeat.types import Tree
