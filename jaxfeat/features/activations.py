@@ -89,7 +89,8 @@ def layer_activations(
     Args:
         tokens, layer, mask, at_once: as in `stream_activations`.
         special: `[n, T]`, true where a token is real but does not count (a beginning marker).
-        dtype: what is stored, one of float32, bfloat16, float16.
+        dtype: what is stored, one of float32, bfloat16, float16 (which ends at 65504: residuals of
+            Gemma are larger).
         folder: where the residuals are written (it then holds `resid.bin`, `kept.npy` and, once
             all is there, `activations.json`): memory does not depend on n.
 
