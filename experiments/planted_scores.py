@@ -13,6 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfeat.features.effects import Effects, Jobs, make_effects
+from jaxfeat.features.sampled import all_features, make_sampler
+from jaxfeat.features.score import precaching_scores
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, make_batch
 
@@ -30,6 +33,37 @@ class Planted(NamedTuple):
     params: Tree
     batch: Batch
     directions: np.ndarray
+
+
+class Known(NamedTuple):
+    """Q of every planted direction, `[F]`: known, measured, estimated from gradients."""
+
+    known: np.ndarray
+    measured: np.ndarray
+    estimated: np.ndarray
+
+
+def measure_planted(seed: int, sequences: int, span: int = 10, draws: int = 64) -> Known:
+    """Every direction ablated in every sequence, by the library and by the construction."""
+    planted = plant(seed, sequences)
+    count = len(planted.directions)
+    s, f = np.divmod(np.arange(sequences * count), count)
+    place = 3 + s % (LENGTH - span - 3)
+    w = jnp.asarray(planted.directions, jnp.float32)
+    run = make_effects(planted.decoder, LAYER, lambda w, f, resid: -w[f], span=span)
+    found = run(planted.params, planted.batch, Jobs(s, place, f), w)
+    tokens = np.asarray(planted.batch.token)
+    truth = np.array([
+        known_effects(planted.params, tokens[s], i, -planted.directions[f], span)
+        for s, i, f in zip(s, place, f)
+    ])  # fmt: skip
+    known = precaching_scores(Effects(truth, found.counted), f, count).q
+    where = np.arange(sequences), 3 + np.arange(sequences) % (LENGTH - span - 3)
+    sampler = make_sampler(planted.decoder, LAYER, span=span, draws=draws)
+    sampled = sampler(planted.params, planted.batch, *where, jax.random.key(seed))
+    guess = all_features(sampled, jnp.ones((sequences, count)), w)
+    estimated = np.asarray(guess.later) / np.maximum(np.asarray(guess.own), 1e-30)
+    return Known(known, precaching_scores(found, f, count).q, estimated)
 
 
 def plant(seed: int = 0, sequences: int = 16) -> Planted:
