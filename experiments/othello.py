@@ -19,9 +19,8 @@ from typing import Any
 from experiments import othello_report
 from experiments.othello_config import Config
 from experiments.othello_config import check as check_settings
-from experiments.othello_training import read_sides, report_overlap, run_seed, set_up, ticks
+from experiments.othello_training import read_sides, report_overlap, set_up, train_seeds
 from jaxfeat.run import cli, folder
-from jaxfeat.run.progress import progress
 from jaxfeat.types import UserError
 
 PRESETS = {
@@ -59,14 +58,7 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
     else:
         digest = f"random games, {config.size} x {config.size}, from the seed"
     folder.add_provenance(workdir, data_hash=digest, analysis_precision="highest")
-    count, setup = ticks(config), set_up(config, sides)
-    with progress(count * config.seeds, "train") as shown:
-        for s in range(config.seeds):
-            if (workdir / "seeds" / f"{s}.npz").exists():
-                shown.begin(f"seed {s}", count, count)
-                continue
-            folder.truncate_metrics(workdir, -1, seed=s)
-            run_seed(config, s, setup, workdir, shown)
+    train_seeds(config, set_up(config, sides), workdir)
     return othello_report.write(config, workdir)
 
 

@@ -26,7 +26,7 @@ from jaxfeat.linear import Ridge
 from jaxfeat.models.gpt2 import make_gpt2
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.run import folder
-from jaxfeat.run.progress import Progress
+from jaxfeat.run.progress import Progress, progress
 from jaxfeat.train.checkpoint import save_checkpoint
 from jaxfeat.train.loop import Watch, fresh
 from jaxfeat.train.replay import Programs, replay, replay_programs
@@ -147,6 +147,18 @@ def set_up(config: Config, sides: Sides | None) -> Setup:
     fitted = games(FIT, c.probe_fit, "train")
     test = games(TEST, c.probe_test, "held_out")
     return Setup(decoder, fitted, test, types, make_probing(c, decoder), programs)
+
+
+def train_seeds(config: Config, setup: Setup, workdir: Path) -> None:
+    """Run every seed; one that is done is not run again."""
+    count = ticks(config)
+    with progress(count * config.seeds, "train") as shown:
+        for s in range(config.seeds):
+            if (workdir / "seeds" / f"{s}.npz").exists():
+                shown.begin(f"seed {s}", count, count)
+                continue
+            folder.truncate_metrics(workdir, -1, seed=s)
+            run_seed(config, s, setup, workdir, shown)
 
 
 def run_seed(config: Config, s: int, setup: Setup, workdir: Path, shown: Progress) -> None:

@@ -143,6 +143,40 @@ def interval_points(
     return figure
 
 
+def scatter_panels(
+    panels: Sequence[LinePanel],
+    *,
+    x_label: str,
+    y_label: str,
+    share_y: bool = True,
+    columns: int = 3,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> "Figure":
+    """Clouds of points, one for each `Line` of a panel, with one legend below.
+
+    Args:
+        panels, x_label, y_label, share_y, columns: as in `line_panels`; nothing joins the points.
+        log_x, log_y: logarithmic axes.
+    """
+    with style():
+        figure, grid = _grid(len(panels), columns, (3.2, 2.6), share_y)
+        hues = _hues([line for panel in panels for line in panel.lines])
+        handles: dict[str, Any] = {}
+        for axes, panel in zip(grid, panels):
+            axes.set_title(panel.title)
+            axes.grid(color=GRID, linewidth=0.7)
+            for line in panel.lines:
+                look = {"color": hues[line.label], "alpha": 0.6, "linewidths": 0}
+                handle = axes.scatter(line.x, line.y, s=13, **look)
+                handles.setdefault(line.label, handle)
+            axes.set_xscale("log" if log_x else "linear")
+            axes.set_yscale("log" if log_y else "linear")
+        _label(grid, columns, x_label, y_label)
+        _finish(figure, grid, panels, handles)
+    return figure
+
+
 def heat_maps(
     panels: Sequence[MapPanel],
     *,
