@@ -46,8 +46,8 @@ PRESETS = {
     "gemma2": Config(
         model=ModelConfig(
             name="google/gemma-2-2b", layer=16, sae="layer_15/width_16k/average_l0_78",
-            documents=2000, windows=2000, held=100, measured=0, contexts=10, places=4000, ahead_steps=2000, ahead_batch=8,
-            steered=40, prompts=32, pack=64, entries=2**28,
+            documents=2000, windows=2000, held=100, measured=0, contexts=10, places=4000,
+            ahead_steps=2000, ahead_batch=8, steered=40, prompts=32, pack=64, entries=2**28,
         ),
         validate=False,
     ),

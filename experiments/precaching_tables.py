@@ -191,7 +191,7 @@ def _words(found: Found) -> tables.Table:
         ("Q", f"KL that ablating the feature causes in the {c.span - 1} predictions after its "
               "own, over that in its own; ratio of means over contexts"),
         ("ablating", "x - f w_dec at the one position; all else of the residual stays. "
-                     "'Exchanged': x is replaced by the reconstruction without it (the authors' form)"),
+                     "'Exchanged': x becomes the reconstruction without it (the authors' form)"),
         ("cut-off", f"features whose mean total KL is at most {c.cutoff} nats are dropped"),
         ("formal", "twice as much activation per token on code and mathematics as on prose; stands "
                    "in for the paper's tags by a language model"),

@@ -183,7 +183,8 @@ def run_blocks(
     def step(resid: Array, xs: tuple) -> tuple[Array, tuple]:
         block, const, tap, here, past = xs
         here = here if by_block else route
-        past = past if cache is None else Cache(*past, cache.position, cache.sees)
+        if cache is not None:
+            past = Cache(past[0], past[1], cache.position, cache.sees)
         resid, found = run_block(
             decoder, block, const, resid, position, mask, here, copies, want, past
         )
