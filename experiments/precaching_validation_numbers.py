@@ -127,8 +127,9 @@ def agreements(found: Found, task: str) -> dict[str, tuple[np.ndarray, np.ndarra
         made[f"measured Q and Q from gradients, {name}"] = (
             rows["q"][a], rows["estimate"][a], masks[a]
         )  # fmt: skip
-        made[f"Q on either half of the sequences, {name}"] = (*rows["half_q"][:, a], masks[a])
-    return made | {"share on either half of the sequences": (*parts, masks[0])}
+        first, second = rows["half_q"][:, a]
+        made[f"Q on either half of the sequences, {name}"] = (first, second, masks[a])
+    return made | {"share on either half of the sequences": (parts[0], parts[1], masks[0])}
 
 
 def signs(found: Found, task: str, ablation: int = 0) -> dict[str, np.ndarray]:

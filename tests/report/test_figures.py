@@ -15,6 +15,7 @@ from jaxfeat.report.figures import (
     heat_maps,
     interval_points,
     line_panels,
+    scatter_panels,
     stacked_bars,
 )
 from jaxfeat.types import UserError
@@ -48,6 +49,17 @@ def test_lines_keep_fixed_colours_bands_and_one_legend():
     assert [text.get_text() for text in legend.get_texts()] == ["direct", "mine"]
     assert first.get_legend() is None
     assert first.get_ylabel() == "loss (nats)" and second.get_ylabel() == ""
+
+
+def test_clouds_are_not_joined():
+    """Every point stands where it should, in its label's colour; axes are logarithmic as asked."""
+    figure = scatter_panels(LINES, x_label="Q", y_label="share", log_x=True)
+    first, second = figure.axes
+    assert [len(axes.lines) for axes in figure.axes] == [0, 0]
+    np.testing.assert_allclose(second.collections[0].get_offsets(), np.stack([X, X * 0.1 + 2], 1))
+    assert _hex(first.collections[0].get_facecolor()[0]) == COLORS["direct"]
+    assert first.get_xscale() == "log" and first.get_yscale() == "linear"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["direct", "mine"]
 
 
 def test_points_with_intervals():
