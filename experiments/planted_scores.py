@@ -70,7 +70,7 @@ def plant(seed: int = 0, sequences: int = 16) -> Planted:
     """The hand-built model with random tokens."""
     decoder = make_planted()
     rng = np.random.default_rng(seed)
-    batch = make_batch(rng.integers(0, VOCAB, (sequences, LENGTH + 1), np.int32))
+    batch = make_batch(jnp.asarray(rng.integers(0, VOCAB, (sequences, LENGTH + 1), np.int32)))
     directions = np.zeros((len(ANGLES), WIDTH))
     directions[:, NOW], directions[:, LATER] = np.cos(ANGLES), np.sin(ANGLES)
     return Planted(decoder, decoder.init(jax.random.key(seed)), batch, directions)

@@ -160,8 +160,8 @@ def _steering(found: Found):
     kinds = ("code", "punctuation")
     lines = []
     for end in ("low", "high"):
-        each = [rises[end, kind] for kind in kinds]
-        lines.append(figures.Line(f"{end} Q", kinds, *zip(*(i[:3] for i in each))))
+        mean, low, high = np.array([rises[end, kind][:3] for kind in kinds]).T
+        lines.append(figures.Line(f"{end} Q", kinds, mean, low, high))
     panels = [figures.LinePanel("steered minus unsteered", lines)]
     figure = figures.interval_points(panels, x_label="tokens", y_label="change of share", columns=1)
     return figure, panels

@@ -109,7 +109,7 @@ def _windows(config: ModelConfig, model: Pretrained, documents: list, side: str)
         raise UserError(f"--model.name: {model.name} has no tokenizer.json, text cannot be read")
     if model.bos is None:
         raise UserError(f"--model.name: {model.name} has no token that begins a text")
-    ids = lambda text: encode_text(model, text).ids
+    ids = lambda text: encode_text(model, text).ids.tolist()
     try:
         made = domain_windows(documents, ids, config.length, model.bos, getattr(config, side))
         order = np.random.default_rng(0).permutation(len(made.tokens))
@@ -121,8 +121,8 @@ def _windows(config: ModelConfig, model: Pretrained, documents: list, side: str)
 
 def batch_of(tokens: np.ndarray) -> Batch:
     """A batch of whole windows; the last token of each is read, its target does not count."""
-    tokens = jnp.asarray(tokens)
+    ids = jnp.asarray(tokens)
     real = jnp.ones(tokens.shape, bool)
     place = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
     weight = real.at[:, -1].set(False)
-    return Batch(tokens, jnp.roll(tokens, -1, axis=1), real, weight, place)
+    return Batch(ids, jnp.roll(ids, -1, axis=1), real, weight, place)

@@ -75,8 +75,8 @@ def spread_difference(found: Found) -> stats.Interval:
     draw = lambda x: x[rng.integers(0, len(x), (DRAWS, len(x)))].mean(axis=1)
     drawn = draw(away[0]) - draw(away[1])
     p = stats.permutation_test(away[0], away[1])
-    return stats.Interval(float(difference), *np.percentile(drawn, [2.5, 97.5]).tolist(),
-                          sum(map(len, away)), p)  # fmt: skip
+    low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
+    return stats.Interval(float(difference), low, high, sum(map(len, away)), p)
 
 
 def estimates(found: Found) -> dict[str, tuple[np.ndarray, np.ndarray]]:

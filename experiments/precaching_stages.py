@@ -112,7 +112,7 @@ def _features(
             shutil.rmtree(scratch)
         facts = sae_facts.sae_facts(sae, read(held))
         recovered = sae_facts.recovered_loss(
-            model.decoder, model.params, batch_of(held.tokens), sae, held.special,
+            model.decoder, model.params, batch_of(held.tokens), sae, jnp.asarray(held.special),
             at_once=c.at_once,
         )  # fmt: skip
         print(sae_facts.told_facts(facts, recovered), flush=True)
@@ -205,7 +205,7 @@ def _sampled(
         at_once=c.at_once, entries=c.entries,
     )  # fmt: skip
     batch = batch_of(subject.windows.tokens)
-    found = sampler(subject.model.params, batch, *some.T, key)
+    found = sampler(subject.model.params, batch, some[:, 0], some[:, 1], key)
     read = jax.jit(activations(subject, c.layer))
     given = (subject.model.params, sae)
     f = np.zeros((len(some), sae.w_dec.shape[0]), np.float32)
@@ -262,9 +262,10 @@ def _steered(
         "prompts": [decode(p.tolist(), skip_special_tokens=True) for p in prompt]
     }
 
-    def write(directions: np.ndarray) -> list[list[str]]:
+    def write(added: np.ndarray) -> list[list[str]]:
         made = steer(
-            model.decoder, model.params, key, jnp.asarray(prompt), directions, c.layer, 1.0,
+            model.decoder, model.params, key, jnp.asarray(prompt), jnp.asarray(added), c.layer,
+            1.0,
             c.written, together=1,
         )  # fmt: skip
         return [[decode(t[c.prompt :].tolist()) for t in texts] for texts in np.asarray(made)]

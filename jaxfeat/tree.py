@@ -1,5 +1,7 @@
 """Arithmetic on pytrees: which operations do gradients, moments and steps share?"""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -46,7 +48,7 @@ def widen(x: Array) -> Array:
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def index(a: Tree, i: int | slice | Array) -> Tree:
+def index(a: Tree, i: Any) -> Tree:
     """`a[i]` on the leading axis of every leaf."""
     return jax.tree.map(lambda x: x[i], a)
 
