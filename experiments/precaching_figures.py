@@ -15,11 +15,11 @@ from experiments.precaching_numbers import (
     steering,
 )
 from jaxfeat.report import figures
+from jaxfeat.report.histograms import log_histogram
 
-BINS = 18  # of the histogram, equally wide in ln Q
 HISTOGRAM = (
     "How Q is distributed over the features above the cut-off, formal ones (code, mathematics) and "
-    "the rest: share of the group's features in each bin, against the bin's middle."
+    "the rest: share of the group's features in each bin."
 )
 PLANTED = (
     "A model built by hand, whose effects are known: Q as it is measured and as it is estimated "
@@ -78,20 +78,13 @@ def model_figures(found: Found) -> list:
 
 def _histogram(found: Found):
     """Share of each group's features by ln Q."""
-    q = found.scores.q[found.good]
-    edges = np.geomspace(q.min() / 1.001, q.max() * 1.001, BINS + 1)
-    middle = np.sqrt(edges[1:] * edges[:-1])
-    lines = []
-    for name, mine in zip(GROUPS, (found.formal, ~found.formal)):
-        values = found.scores.q[found.good & mine]
-        if len(values):
-            share = np.histogram(values, edges)[0] / len(values)
-            lines.append(figures.Line(f"{name} ({len(values)})", middle, share))
-    panels = [figures.LinePanel("features by Q", lines)]
-    figure = figures.line_panels(
-        panels, x_label="Q (log scale)", y_label="share of the group", columns=1, log_x=True
+    groups = {
+        name: found.scores.q[found.good & mine]
+        for name, mine in zip(GROUPS, (found.formal, ~found.formal))
+    }
+    return log_histogram(
+        "features by Q", groups, x_label="Q (log scale)", y_label="share of the group"
     )
-    return figure, panels
 
 
 def _ahead(found: Found):

@@ -75,7 +75,7 @@ def line_panels(
     """
     with style():
         figure, grid = _grid(len(panels), columns, (2.7, 2.15), share_y)
-        hues = _hues([line for panel in panels for line in panel.lines])
+        hues = hues_of([line for panel in panels for line in panel.lines])
         handles: dict[str, Any] = {}
         for axes, panel in zip(grid, panels):
             axes.set_title(panel.title)
@@ -121,7 +121,7 @@ def interval_points(
         most = max(len(line.x) for panel in panels for line in panel.lines)
         size = (min(max(2.7, 0.75 * most + 0.6), 5.0), 2.5)
         figure, grid = _grid(len(panels), columns, size, share_y)
-        hues = _hues([line for panel in panels for line in panel.lines])
+        hues = hues_of([line for panel in panels for line in panel.lines])
         handles: dict[str, Any] = {}
         for axes, panel in zip(grid, panels):
             axes.set_title(panel.title)
@@ -161,7 +161,7 @@ def scatter_panels(
     """
     with style():
         figure, grid = _grid(len(panels), columns, (3.2, 2.6), share_y)
-        hues = _hues([line for panel in panels for line in panel.lines])
+        hues = hues_of([line for panel in panels for line in panel.lines])
         handles: dict[str, Any] = {}
         for axes, panel in zip(grid, panels):
             axes.set_title(panel.title)
@@ -253,7 +253,7 @@ def stacked_bars(
         size = (min(max(2.6, 0.26 * bars + 0.8), 8.5), 2.3)
         columns = min(columns, max(1, int(12 // size[0])))
         figure, grid = _grid(len(panels), columns, size, share_y=True)
-        hues = _hues([Line(name, [], []) for panel in panels for name in panel.parts])
+        hues = hues_of([Line(name, [], []) for panel in panels for name in panel.parts])
         handles: dict[str, Any] = {}
         for axes, panel in zip(grid, panels):
             place = np.arange(len(panel.x))
@@ -278,7 +278,7 @@ def stacked_bars(
             axes.set_xlim(-0.7, len(place) - 0.3)
             axes.set_xticks(*_ticks(panel.x, len(place), 16))
         _label(grid, columns, x_label, y_label)
-        _legend(figure, handles)
+        legend(figure, handles)
     return figure
 
 
@@ -303,7 +303,7 @@ def _grid(
     return figure, list(grid[:count])
 
 
-def _hues(lines: Sequence[Line]) -> dict[str, str]:
+def hues_of(lines: Sequence[Line]) -> dict[str, str]:
     """Label -> colour: given, fixed, or the next of the cycle that no fixed label uses."""
     labels = dict.fromkeys(line.label for line in lines)
     fixed = {label: COLORS[label] for label in labels if label in COLORS}
@@ -323,7 +323,7 @@ def _label(grid: "Sequence[Axes]", columns: int, x: str, y: str) -> None:
             axes.set_ylabel(y)
 
 
-def _legend(figure: "Figure", handles: Mapping[str, Any]) -> None:
+def legend(figure: "Figure", handles: Mapping[str, Any]) -> None:
     """One legend below the panels, in as few rows as the width allows."""
     width = figure.get_size_inches()[0]
     longest = max(len(label) for label in handles)
@@ -344,7 +344,7 @@ def _finish(
         if panel.y_label is not None:
             axes.set_ylabel(panel.y_label)
     if len(handles) > 1:
-        _legend(figure, handles)
+        legend(figure, handles)
 
 
 def _ticks(names: Sequence[Any] | None, count: int, most: int) -> tuple[list[int], list[str]]:

@@ -18,6 +18,7 @@ import threading
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -31,6 +32,8 @@ from jaxfeat.types import UserError
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 OPTIONS = ("preset", "out", "resume", "overwrite", "device", "deterministic")
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+WRONG_SUMS = "0.10.2"  # of jaxlib on a CPU, unless the flag NO_YNN is set
+NO_YNN = "--xla_cpu_experimental_ynn_fusion_type="
 
 
 def main(
@@ -221,6 +224,11 @@ def use_device(device: str, *, deterministic: bool = False) -> str:
         raise UserError(f"--device {device}: JAX cannot start a device: {first}") from None
     kind, count = jax.default_backend(), len(devices)
     found = f"{count} {kind} device{'s' if count > 1 else ''} ({devices[0].device_kind})"
+    if kind == "cpu" and version("jaxlib") == WRONG_SUMS and NO_YNN not in flags.split():
+        raise UserError(
+            f"jaxlib {WRONG_SUMS} sums wrongly on CPUs (github.com/jax-ml/jax/issues/39103)\n"
+            f'install another: pip install "jax!={WRONG_SUMS}"'
+        )
     if device not in ("auto", kind):
         raise UserError(
             f"--device {device}: JAX sees no {device.upper()} here, only {found}; "

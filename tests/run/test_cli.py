@@ -194,3 +194,12 @@ def test_as_a_process(here):
     record = json.loads((here / "a b" / "provenance.json").read_text())
     assert record["xla_flags"].endswith("--xla_gpu_deterministic_ops=true")
     assert record["command"].endswith("toy.py --deterministic --out 'a b'")
+
+
+def test_a_compiler_that_sums_wrongly_is_refused(monkeypatch):
+    """jaxlib 0.10.2 on a CPU, unless what makes it wrong is switched off."""
+    monkeypatch.setattr(cli, "version", lambda name: cli.WRONG_SUMS)
+    with pytest.raises(UserError, match="sums wrongly on CPUs"):
+        cli.use_device("auto")
+    monkeypatch.setenv("XLA_FLAGS", cli.NO_YNN)
+    assert "cpu" in cli.use_device("auto")
