@@ -13,7 +13,8 @@ from experiments.precaching_validation_measures import ABLATIONS
 from experiments.toy_numbers import told_interval
 from jaxfeat import stats
 from jaxfeat.grads.influence import FLAG_REMAINDER
-from jaxfeat.report.claims import Statement
+from jaxfeat.report.claims import Statement, decide
+from jaxfeat.report.tables import format_interval
 
 LEAST = 4  # features of a cluster that are ranked
 DRAWS = 1000  # of the bootstrap over clusters
@@ -191,29 +192,25 @@ def statements(found: Found) -> list[Statement]:
 def told(found: Found) -> str:
     """What came out, in one paragraph of plain words."""
     words = ["Q was compared with the influence that training really had, where that is known."]
-    for task in found.tasks:
-        rows = found.of(task)
-        by_seed = within(rows, *next(iter(choices(found, task).values())))
-        known = by_seed[np.isfinite(by_seed)]
-        if len(known) < 2:
+    asked = statements(found)
+    for task, statement, claim in zip(found.tasks, asked, decide(asked)[0], strict=True):
+        i = statement.interval
+        if statement.blocked:
             words.append(f"{NAMES[task]}: too few seeds or features to tell.")
             continue
-        i = stats.paired_interval(known, np.zeros(len(known)))
-        if i.low > 0:
-            verdict = "features of larger Q were built more by the precached gradient"
-        elif i.high < 0:
-            verdict = "features of larger Q were built LESS by the precached gradient"
-        else:
-            verdict = (
-                "Q does not tell which features the precached gradient built: no relation was found"
-            )
-            if (most := max(-i.low, i.high)) < 1:
-                verdict += f", and one beyond {most:.2f} is unlikely"
+        verdict = {
+            "holds": "features of larger Q were built more by the precached gradient",
+            "does not hold": "features of larger Q were built LESS by the precached gradient",
+            "undecided": "no relation was found between Q and what the precached gradient built",
+        }[claim.verdict]
+        if claim.verdict == "undecided" and (most := max(-i.low, i.high)) < 1:
+            verdict += f", and one beyond {most:.2f} is unlikely"
+        models = len(np.unique(found.of(task)["seed"]))
         case = signs(found, task)
         words.append(
-            f"{NAMES[task]} ({len(by_seed)} models): {verdict} (rank correlation within a node "
-            f"{told_interval(known)}); Q above 1 and a larger precached than direct influence go "
-            f"together or are absent together in {_mean(case['both or neither']):.0%} of features, "
+            f"{NAMES[task]} ({models} models): {verdict} (rank correlation within a node "
+            f"{format_interval(*i[:3])}); Q above 1 and a larger precached than direct influence "
+            f"go together or are absent together in {_mean(case['both or neither']):.0%} of features, "
             f"{_mean(case['both or neither, expected without a relation']):.0%} were to be "
             f"expected without any relation. {_certainty(found, task)}"
         )
