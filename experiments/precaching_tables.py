@@ -27,7 +27,7 @@ SPACES = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "⏎"})
 
 
 def write_tables(found: Found, workdir: Path) -> None:
-    """`scores.parquet`, one row a feature, and `effects.parquet`, one a feature and context."""
+    """`tables/scores.parquet`, a row a feature; `tables/effects.parquet`, one a context."""
     s, e, contexts = found.scores, found.exchanged, found.measured.contexts
     domain = lambda name: contexts[f"domain_{name}"][found.chosen]
     own, later = (found.measured.sampled[f"all_{n}"][found.chosen] for n in ("own", "later"))
@@ -43,13 +43,13 @@ def write_tables(found: Found, workdir: Path) -> None:
     }  # fmt: skip
     units = {"own": "nats", "later": "nats", "sampled_own": "nats", "sampled_later": "nats",
              "fired": "tokens"}  # fmt: skip
-    write_table(workdir / "scores.parquet", columns, units)
+    write_table(workdir / "tables" / "scores.parquet", columns, units)
     effects = found.measured.effects
     rows = {name: effects[name] for name in ("feature", "sequence", "position", "activation")}
     for kind in ("kl", "kl_exchanged"):
         rows |= {f"{kind}_{j}": effects[kind][:, j] for j in range(effects[kind].shape[1])}
     units = {name: "nats" for name in rows if name.startswith("kl")}
-    write_table(workdir / "effects.parquet", rows, units)
+    write_table(workdir / "tables" / "effects.parquet", rows, units)
 
 
 def planted_table(known: Known) -> tables.Table:
