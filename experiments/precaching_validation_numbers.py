@@ -206,13 +206,13 @@ def told(found: Found) -> str:
         if claim.verdict == "undecided" and (most := max(-i.low, i.high)) < 1:
             verdict += f", and one beyond {most:.2f} is unlikely"
         models = len(np.unique(found.of(task)["seed"]))
-        case = signs(found, task)
+        case = {name: _mean(values) for name, values in signs(found, task).items()}
         words.append(
             f"{NAMES[task]} ({models} models): {verdict} (rank correlation within a node "
             f"{format_interval(*i[:3])}); Q above 1 and a larger precached than direct influence "
-            f"go together or are absent together in {_mean(case['both or neither']):.0%} of features, "
-            f"{_mean(case['both or neither, expected without a relation']):.0%} were to be "
-            f"expected without any relation. {_certainty(found, task)}"
+            f"go together or are absent together in {case['both or neither']:.0%} of features, "
+            f"{case['both or neither, expected without a relation']:.0%} were to be expected "
+            f"without any relation. {_certainty(found, task)}"
         )
     return " ".join(words)
 
