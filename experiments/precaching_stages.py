@@ -7,6 +7,7 @@ domain), `effects.npz` (ablations), `sampled.npz` (scores of all features from g
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from jaxfeat.features.contexts import top_contexts
 from jaxfeat.features.domain_score import domain_scores
 from jaxfeat.features.effects import Effects, Jobs, make_effects
 from jaxfeat.features.lookahead import fit_mappers, projection_cosines
-from jaxfeat.features.sae import SAE, ablated, encode
+from jaxfeat.features.sae import SAE, ablation, encode
 from jaxfeat.features.sae_files import load_sae, sae_notes, save_sae
 from jaxfeat.features.sae_train import train_sae
 from jaxfeat.features.sae_update import SAEConfig
@@ -145,18 +146,6 @@ def _contexts(c: ModelConfig, subject: Subject, sae: SAE) -> dict[str, Any]:
     return top._asdict() | {f"domain_{name}": x for name, x in scores._asdict().items()}
 
 
-def delta_of(error_term: bool):
-    """What ablating feature f adds to a residual x: `-f w_dec`; or the authors' exchange of x."""
-
-    def kept(sae: SAE, feature: Array, resid: Array) -> Array:
-        return -encode(sae, resid)[feature] * sae.w_dec[feature]
-
-    def exchanged(sae: SAE, feature: Array, resid: Array) -> Array:
-        return ablated(sae, resid, feature, error_term=False) - resid
-
-    return kept if error_term else exchanged
-
-
 def _effects(
     c: ModelConfig, seed: int, subject: Subject, sae: SAE, contexts: dict[str, np.ndarray]
 ) -> dict[str, Any]:
@@ -176,8 +165,8 @@ def _effects(
     batch, made = batch_of(subject.windows.tokens), {}
     for name, error_term in (("kl", True), ("kl_exchanged", False)):
         run = make_effects(
-            subject.model.decoder, c.layer, delta_of(error_term), span=c.span, pack=c.pack,
-            at_once=c.at_once, entries=c.entries,
+            subject.model.decoder, c.layer, partial(ablation, error_term=error_term), span=c.span,
+            pack=c.pack, at_once=c.at_once, entries=c.entries,
         )  # fmt: skip
         made[name] = run(subject.model.params, batch, jobs, sae).kl
     return made | jobs._asdict() | {"activation": pick("activation"), "chosen": chosen,

@@ -12,8 +12,8 @@ from test_experiments import run
 from experiments import precaching_scores
 from experiments.planted_scores import measure_planted
 from experiments.precaching_model import batch_of, open_subject
-from experiments.precaching_stages import delta_of
-from jaxfeat.features.sae import SAE, encode
+from experiments.precaching_stages import _effects
+from jaxfeat.features.sae import SAE, ablation, encode
 from jaxfeat.features.sae_files import load_sae, save_sae
 from jaxfeat.features.stream import read_layer
 from jaxfeat.io.arrays import load_arrays
@@ -72,7 +72,7 @@ def test_effects_are_those_of_whole_passes(done):
         assert active == pytest.approx(float(effects["activation"][n]), rel=1e-4) and active > 0
         base = forward(decoder, params, batch).logits[0]
         for name, error_term in (("kl", True), ("kl_exchanged", False)):
-            delta = delta_of(error_term)(sae, f, resid)
+            delta = ablation(sae, f, resid, error_term=error_term)
             edit = lambda x, delta=delta, i=i: x.at[i].add(delta)
             other = forward(decoder, params, batch, edits={c.layer: edit}).logits[0]
             expected = kl_divergence(base, other)[i : i + c.span]
@@ -144,7 +144,5 @@ def test_bad_input(tmp_path, capsys):
 
 def run_stage_without_contexts(place):
     """Contexts that are asked to differ by more than they can."""
-    from experiments.precaching_stages import _effects
-
     none = {"valid": np.zeros((4, 3), bool)}
     return _effects(SMOKE.model, 0, None, None, none)

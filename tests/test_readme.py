@@ -9,14 +9,20 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.precaching_model import random_gemma
+from jaxfeat.data.domains import read_domains
+from jaxfeat.features.sae import SAE
+from jaxfeat.features.sae_files import save_sae
 from jaxfeat.grads.split import split_by_definition, split_gradient
 from jaxfeat.grads.verify import verify_routes
+from jaxfeat.models import pretrained
 from jaxfeat.nn.route import myopic
 from jaxfeat.types import make_batch
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
 OWN, FEATURES = "# a model of your own", "# features of your own"
+PRETRAINED = "# features of a pretrained model"
 NOTEBOOK = README.parent / "docs" / "bring_your_own.ipynb"
 
 
@@ -34,7 +40,7 @@ def run(code, folder):
 
 def test_split_and_ledger(tmp_path, capsys):
     """The two library examples, one after the other: parts and remainder add up to the fall."""
-    mine = [b for b in BLOCKS if not b.startswith((OWN, FEATURES))]
+    mine = [b for b in BLOCKS if not b.startswith((OWN, FEATURES, PRETRAINED))]
     told = run("\n".join(mine), tmp_path)["told"]
     total = told.direct + told.precached + told.shared + told.remainder
     np.testing.assert_allclose(total, told.risk_start - told.risk_stop, rtol=1e-9)
@@ -69,6 +75,22 @@ def test_own_features(tmp_path, capsys):
     np.testing.assert_allclose(total, told.fall, rtol=1e-9)
     assert np.abs(told.share("remainder")).max() < 0.05
     assert np.abs(found["probes"].coef).max() > 0
+
+
+def test_pretrained(tmp_path, monkeypatch, capsys):
+    """The scores of a tiny random Gemma's features, by the same lines."""
+    model = random_gemma(read_domains(most=8), 0)
+    monkeypatch.setattr(pretrained, "load", lambda name: model)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 40)).astype(np.float32)
+    sae = SAE(w, np.zeros(40), w.T, np.zeros(32), np.zeros(40), "relu", 0, 2)
+    save_sae(tmp_path / "sae", sae)
+    code = block(PRETRAINED).replace("runs/precaching_scores-gemma3/sae", str(tmp_path / "sae"))
+    found = run(code, tmp_path)
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 5 and all(line.startswith("feature ") for line in told)
+    assert np.isfinite(found["scores"].q[found["strongest"]]).all()
+    assert found["effects"].counted.all()
 
 
 def test_notebook(tmp_path, capsys):

@@ -121,6 +121,17 @@ def ablated(sae: SAE, resid: Array, ids, *, error_term: bool = True) -> Array:
     return jnp.where((f > 0).any(axis=-1, keepdims=True), less, resid)
 
 
+def ablation(sae: SAE, feature: Array, resid: Array, *, error_term: bool = True) -> Array:
+    """What taking out one feature (its id may be traced) adds to a residual `[D]`.
+
+    `-f w_dec`; with `error_term=False` what the authors' exchange of x adds. The form that
+    `jaxfeat.features.effects.make_effects` reads as `delta_of`.
+    """
+    if not error_term:
+        return ablated(sae, resid, feature, error_term=False) - resid
+    return -encode_some(sae, resid, feature)[0] * jnp.asarray(sae.w_dec)[feature]
+
+
 def fold_scale(sae: SAE, scale: float | Array) -> SAE:
     """The SAE that reads x where this one reads `scale x`: the same f, x in its own units.
 

@@ -7,7 +7,7 @@ from jaxfeat.report.histograms import log_histogram
 
 
 def test_shares(tmp_path):
-    """Each group's bars sum to 1 over common bins; an empty group is left out; files are written."""
+    """Each group's bars sum to 1 over common bins; an empty group is left out."""
     groups = {"a": [0.1, 1, 1, 10], "b": [2.0], "none": []}
     figure, panels = log_histogram("t", groups, x_label="Q", y_label="share", bins=6)
     lines = panels[0].lines
