@@ -1,5 +1,7 @@
 """Which model is scored, on which windows of text, and with which features?"""
 
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -22,6 +24,10 @@ from jaxfeat.models.pretrained import Pretrained, encode_text, load
 from jaxfeat.types import Batch, UserError
 
 WORDS = 512  # tokens of the tokenizer of a random model
+SCOPE = (
+    'hf download google/gemma-scope-2b-pt-res --include "layer_15/width_16k/average_l0_78/*" '
+    "--local-dir ."
+)
 
 
 class Subject(NamedTuple):
@@ -34,21 +40,24 @@ class Subject(NamedTuple):
     sae: SAE | None  # None: it is to be trained
 
 
+@lru_cache(maxsize=1)
 def open_subject(config: ModelConfig, seed: int) -> Subject:
-    """Read the model, the text and, if one is given, the SAE.
+    """Read the model, the text and, if one is given, the SAE; once for a check and its run.
 
     Raises:
         UserError: what cannot be read or does not fit together, by option.
     """
-    c = config
+    c, sae = config, None
+    if c.sae:
+        if not Path(c.sae).expanduser().exists():
+            raise UserError(f"--model.sae: nothing at {c.sae}; Gemma Scope's comes by:\n{SCOPE}")
+        sae = _named("sae", lambda: load_sae(c.sae, c.layer))
     corpus = read_domains(
         code=c.code or None, maths=c.maths or None, prose=c.prose or None, most=c.documents,
         seed=seed,
     )  # fmt: skip
-    try:
-        model = random_gemma(corpus, seed) if c.name == RANDOM else load(c.name, c.dtype)
-    except UserError as error:
-        raise UserError(f"--model.name: {error}") from None
+    chosen = lambda: random_gemma(corpus, seed) if c.name == RANDOM else load(c.name, c.dtype)
+    model = _named("name", chosen)
     decoder = model.decoder
     if not decoder.causal:
         raise UserError(f"--model.name: {model.name} is bidirectional: it has no later predictions")
@@ -58,12 +67,8 @@ def open_subject(config: ModelConfig, seed: int) -> Subject:
         raise UserError(
             f"--model.length: {c.length} given, the model has {decoder.length} positions"
         )
-    sae = None
-    if c.sae:
-        try:
-            sae = check_sae(load_sae(c.sae, c.layer), decoder, c.layer)
-        except UserError as error:
-            raise UserError(f"--model.sae: {error}") from None
+    if sae is not None:
+        _named("sae", lambda: check_sae(sae, decoder, c.layer))
     held = held_out_documents(corpus.documents, seed)
     pick = lambda side: [d for d, out in zip(corpus.documents, held) if out == side]
     return Subject(
@@ -101,6 +106,14 @@ def random_gemma(corpus: DomainCorpus, seed: int) -> Pretrained:
         decoder, params, tokenizer, "gemma2", config, "float32", RANDOM, "random weights", "",
         bos=end_id(tokenizer), needs_bos=True,
     )  # fmt: skip
+
+
+def _named(option: str, make):
+    """What `make` gives; its complaint with the option that is to blame."""
+    try:
+        return make()
+    except UserError as error:
+        raise UserError(f"--model.{option}: {error}") from None
 
 
 def _windows(config: ModelConfig, model: Pretrained, documents: list, side: str) -> DomainWindows:

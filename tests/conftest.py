@@ -4,6 +4,9 @@ import os
 import tempfile
 from pathlib import Path
 
+# Else every program out of the cache brings a line about hints that no machine has as features.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 import jax
 import pytest
 

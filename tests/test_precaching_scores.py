@@ -119,7 +119,7 @@ def test_bad_input(tmp_path, capsys):
         (("--model.name", path("cut.gguf")), "--model.name: "),
         (("--model.sae", path("wide")), "--model.sae: sae: of width 5"),
         (("--model.sae", path("lower")), "--model.sae: "),
-        (("--model.sae", path("absent")), "--model.sae: no params.npz"),
+        (("--model.sae", path("absent")), "--model.sae: nothing at"),
         (("--model.layer", "5"), "--model.layer: 5 given, valid are 0..4"),
         (("--model.code", path("absent")), "code: "),
         (("--model.windows", "1000"), "--model.windows: 1000 windows of 24 tokens wanted"),
