@@ -95,7 +95,8 @@ def with_tokens(decoder: Decoder, tokens: int) -> Decoder:
         return decoder
 
     def unembed(outer: Tree, normed: Array, ids: Array | None = None) -> Array:
-        return decoder.unembed(outer, normed, jnp.arange(tokens) if ids is None else ids)
+        logits = decoder.unembed(outer, normed, ids)
+        return logits[:tokens] if ids is None else logits
 
     return decoder._replace(vocab=tokens, unembed=unembed)
 
