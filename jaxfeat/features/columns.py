@@ -15,14 +15,16 @@ from jaxfeat.nn.blocks import Cache, residuals, run_blocks
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, UserError
 
+UNROLLED = 16  # most blocks that are compiled one by one: a scan copies what it reads and keeps
+
 
 class Base(NamedTuple):
     """The unedited run over sequences `[B]` (over one, without that axis, in `rerun`)."""
 
     resid: Array  # [B, T, D] at the edited layer
     top: Array  # [B, T, D] at layer N
-    k: Array  # [B, N - layer, T, G, K] of the blocks above
-    v: Array  # [B, N - layer, T, G, E]
+    k: Array  # [B, N - layer, G, T, K] of the blocks above, laid out as attention multiplies them
+    v: Array  # [B, N - layer, G, T, E]
     mask: Array  # [B, T] real positions
     position: Array  # [B, T]
 
@@ -62,7 +64,8 @@ def run_base(decoder: Decoder, params: Tree, batch: Batch, layer: int) -> Base:
     if layer == decoder.layers:  # nothing above reads anything
         empty = jnp.zeros((*resid.shape[:1], 0, resid.shape[1], 1, 1), resid.dtype)
         acts = {"k": empty, "v": empty}
-    return Base(resid, top, acts["k"], acts["v"], batch.mask, batch.position)
+    k, v = (acts[name].swapaxes(2, 3) for name in ("k", "v"))
+    return Base(resid, top, k, v, batch.mask, batch.position)
 
 
 def of_columns(base: Base, i: Array, span: int) -> tuple[Array, Array]:
@@ -97,6 +100,7 @@ def rerun(decoder: Decoder, params: Tree, base: Base, i: Array, delta: Array, sp
     stack, _ = run_blocks(
         decoder, params, resid.reshape(-1, width), spread(base.position[held]),
         lo=decoder.layers - base.k.shape[0], mask=spread(counted),
-        cache=Cache(base.k, base.v, base.position, sees),
+        cache=Cache(base.k.swapaxes(1, 2), base.v.swapaxes(1, 2), base.position, sees),
+        scan=base.k.shape[0] > UNROLLED,
     )  # fmt: skip
     return stack[-1].reshape(places, edits, span, width)

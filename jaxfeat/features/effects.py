@@ -20,6 +20,8 @@ from jaxfeat.nn.loss import ENTRIES, kl_divergence
 from jaxfeat.tree import index, widen
 from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
+PLACE = 0.25  # what a place costs beside its edits, in edits: reading its unedited predictions
+
 # delta_of(given, feature [], resid [D]) -> what is added to the residual [D]
 DeltaOf = Callable[[Any, Array, Array], Array]
 
@@ -106,9 +108,9 @@ def make_effects(
         return base.top[held], top, moved, counted
 
     @jax.jit
-    def run(params: Tree, given: Any, base: Base, sequence: Array, i: Array, feature: Array):
-        mine = lambda s, i, feature: edited(params, given, index(base, s), i, feature)
-        *tops, counted = jax.vmap(mine)(sequence, i, feature)
+    def run(params: Tree, given: Any, base: Base, i: Array, feature: Array):
+        mine = lambda base, i, feature: edited(params, given, base, i, feature)
+        *tops, counted = jax.vmap(mine)(base, i, feature)
         rows = int(np.prod(tops[1].shape[1:-1])) + int(np.prod(tops[0].shape[1:-1]))
         kl = jax.lax.map(
             lambda one: divergence(params["outer"], *one),
@@ -126,7 +128,8 @@ def make_effects(
         for rows, packs in grouped(make_packs(jobs, pack), at_once):
             base = base_of(params, index(batch, rows))
             for mine in packs:
-                some, inside = jax.device_get(run(params, given, base, *mine[:3]))
+                found = run(params, given, of_packs(base, mine), mine.position, mine.feature)
+                some, inside = jax.device_get(found)
                 asked = mine.job >= 0
                 kl[mine.job[asked]] = some[asked]
                 inside = np.broadcast_to(inside[:, :, None], some.shape)
@@ -161,17 +164,19 @@ def check_jobs(jobs: Jobs, batch: Batch) -> Jobs:
 def make_packs(jobs: Jobs, pack: int) -> Pack:
     """Jobs dealt into packs of one shape, sorted by sequence.
 
-    A place's features stand together, up to J a pack; J and P are powers of two near what is usual
-    among these jobs, so that little is computed in vain.
+    A place's features stand together, up to J a pack; J and P are powers of two that leave little
+    to be computed in vain.
 
     >>> made = make_packs(Jobs(np.array([0, 0, 1]), np.array([4, 4, 2]), np.array([7, 8, 9])), 2)
     >>> made.sequence.tolist(), made.position.tolist(), made.feature.tolist()
-    ([0, 1], [[4], [2]], [[[7, 8]], [[9, 9]]])
+    ([0, 1], [[4, 4], [2, 2]], [[[7], [8]], [[9], [9]]])
     """
     order = np.lexsort((jobs.feature, jobs.position, jobs.sequence))
     place = np.stack([jobs.sequence, jobs.position], 1)[order]
     starts = np.flatnonzero(np.any(place != np.roll(place, 1, 0), 1) | (np.arange(len(place)) == 0))
-    edits = _power_below(len(order) / len(starts), pack)
+    counts = np.diff([*starts, len(order)])
+    powers = [2**n for n in range(pack.bit_length())]
+    edits = min(powers, key=lambda n: np.sum(-(-counts // n)) * (n + PLACE))
     slots = [
         chunk
         for group in np.split(order, starts[1:])
@@ -198,20 +203,34 @@ def make_packs(jobs: Jobs, pack: int) -> Pack:
 def grouped(packs: Pack, at_once: int) -> Iterator[tuple[np.ndarray, list[Pack]]]:
     """Rows of the batch, `at_once` at a time, with their packs, `at_once` at a time.
 
-    A pack's `sequence` is renumbered to the rows; a short group is filled up with its first.
+    A pack's `sequence` is renumbered to the rows; a short group is filled up with its first. The
+    first packs of all rows stand together, then the second ones, as long as every row has one: such
+    a group reads the rows' base run as it lies (`of_packs`).
     """
-    rows = np.unique(packs.sequence)
+    rows, starts, counts = np.unique(packs.sequence, return_index=True, return_counts=True)
+    turn = np.arange(len(packs.sequence)) - np.repeat(starts, counts)
     for start in range(0, len(rows), at_once):
         mine = rows[start : start + at_once]
         low, high = np.searchsorted(packs.sequence, [mine[0], mine[-1] + 1])
+        order = low + np.argsort(turn[low:high], kind="stable")
         groups = []
-        for n in range(low, high, at_once):
-            chosen = np.arange(n, min(n + at_once, high))
-            full = np.pad(chosen, (0, at_once - len(chosen)), constant_values=n)
+        for n in range(0, len(order), at_once):
+            chosen = order[n : n + at_once]
+            full = np.pad(chosen, (0, at_once - len(chosen)), constant_values=chosen[0])
             taken = Pack(*(x[full] for x in packs))
             taken.job[len(chosen) :] = -1
             groups.append(taken._replace(sequence=np.searchsorted(mine, taken.sequence)))
         yield np.pad(mine, (0, at_once - len(mine)), constant_values=mine[0]), groups
+
+
+def of_packs(base: Base, packs: Pack) -> Base:
+    """The base run of each pack's sequence; copied only where it does not lie in this order."""
+    if np.array_equal(packs.sequence, np.arange(len(packs.sequence))):
+        return base
+    return _picked(base, packs.sequence)
+
+
+_picked = jax.jit(index)
 
 
 def _power_below(ratio: float, most: int) -> int:

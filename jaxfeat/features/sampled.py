@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.features.columns import Base, check_layer, of_columns, over, rerun, run_base
-from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs
+from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs, of_packs
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import ENTRIES
 from jaxfeat.tree import index, widen
@@ -99,9 +99,8 @@ def make_sampler(
         return jnp.where(counted[:, None], found, 0).astype(top.dtype)
 
     @jax.jit
-    def run(params: Tree, key: Array, base: Base, sequence: Array, i: Array):
-        def both(sequence: Array, i: Array, key: Array):
-            mine = index(base, sequence)
+    def run(params: Tree, key: Array, base: Base, i: Array):
+        def both(mine: Base, i: Array, key: Array):
             zero = jnp.zeros((*i.shape, 1, decoder.width), base.resid.dtype)
             far, pull = jax.vjp(lambda d: rerun(decoder, params, mine, i, d, span), zero)
             _, pull_own = jax.vjp(lambda d: rerun(decoder, params, mine, i, d, 1), zero)
@@ -112,10 +111,10 @@ def make_sampler(
             own = jax.vmap(lambda c: pull_own(c)[0])(drawn[:, :, :, :1])[:, :, 0]
             return own.swapaxes(0, 1), (total - own).swapaxes(0, 1)  # [P, M, D]
 
-        keys = jax.random.split(key, sequence.shape[0])
+        keys = jax.random.split(key, i.shape[0])
         rows = i.shape[1] * span
         return jax.lax.map(
-            lambda one: both(*one), (sequence, i, keys),
+            lambda one: both(*one), (base, i, keys),
             batch_size=max(1, min(at_once, entries // (rows * decoder.vocab))),
         )  # fmt: skip
 
@@ -129,7 +128,7 @@ def make_sampler(
             base = base_of(params, index(batch, rows))
             for m, mine in enumerate(packs):
                 here = jax.random.fold_in(jax.random.fold_in(key, n), m)
-                found = jax.device_get(run(params, here, base, mine.sequence, mine.position))
+                found = jax.device_get(run(params, here, of_packs(base, mine), mine.position))
                 asked = mine.job[..., 0] >= 0
                 for whole, part in zip(out, found):
                     whole[mine.job[asked, 0]] = part[asked]
@@ -147,10 +146,14 @@ def all_features(sampled: Sampled, activation: Array, directions: Array) -> Quad
         directions: `[F, D]`, what an activation of 1 adds to the residual (`w_dec`).
     """
     squared = jnp.square(activation)
+    size = max(1, ENTRIES // (sampled.direct.shape[1] * directions.shape[0]))
 
     def total(cotangent: Array) -> Array:
-        along = jnp.einsum("nmd,fd->nmf", cotangent, directions)
-        return jnp.sum(squared * jnp.mean(jnp.square(along), axis=1), axis=0) / 2
+        def one(place: tuple[Array, Array]) -> Array:
+            along = place[0] @ directions.T  # [M, F]
+            return place[1] * jnp.mean(jnp.square(along), axis=0)
+
+        return jnp.sum(jax.lax.map(one, (cotangent, squared), batch_size=size), axis=0) / 2
 
     return Quadratic(*(total(c) for c in sampled))
 
