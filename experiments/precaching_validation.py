@@ -40,14 +40,15 @@ ROWS, SEQUENCE_KEY = "validation.npz", 77  # what the key of sampled labels is f
 def _othello() -> othello_config.Config:
     """A game of four minutes on two cores."""
     return othello_config.Config(
-        batch=64, steps=500, tracked=500, stride=25, also_sgd=False, probe_fit=2048, probe_test=256
-    )
+        batch=64, steps=400, tracked=400, stride=25, seeds=5, also_sgd=False, probe_fit=2048,
+        probe_test=256,
+    )  # fmt: skip
 
 
 def _stories() -> tinystories_config.Config:
     """Stories of four minutes on two cores."""
     return tinystories_config.Config(
-        data=tinystories_config.DataConfig(stories=4000, vocab=1024), width=48, seeds=4, steps=192,
+        data=tinystories_config.DataConfig(stories=4000, vocab=1024), width=48, seeds=5, steps=192,
         stride=16, probed=(31,), probe_fit=2048, probe_test=1024, evaluated=40, prompts=4,
     )  # fmt: skip
 
@@ -65,7 +66,7 @@ class ValidationConfig:
     models: tuple[str, ...] = ()
     """Finished result folders of experiments.othello and experiments.tinystories, at most one of
     each, that are read instead of training any."""
-    sequences: int = 96
+    sequences: int = 192
     """Held-out sequences that every feature is ablated in."""
     draws: int = 16
     """Labels drawn for each prediction where Q is estimated from gradients."""

@@ -24,6 +24,7 @@ from jaxfeat.types import Array
 
 ABLATIONS = ("along w", "pattern")  # the first axis of what is told of Q
 SCORES = ("q", "low", "high", "mean_of_ratios", "own", "later", "contexts")
+PACK = 4  # ablations side by side: more of them are slower on a CPU
 DRAWS = 1000  # of the bootstrap over sequences
 
 
@@ -49,7 +50,7 @@ def make_programs(models: Models, draws: int) -> Programs:
     span = models.batch.token.shape[1] - first
     layers = sorted({k for k, _ in models.nodes if k < models.decoder.layers})
     return Programs(
-        {k: make_effects(models.decoder, k, _edit, span=span, pack=16) for k in layers},
+        {k: make_effects(models.decoder, k, _edit, span=span, pack=PACK) for k in layers},
         {k: make_sampler(models.decoder, k, span=span, draws=draws) for k in layers},
     )
 
@@ -79,7 +80,12 @@ def measure(
         flat = lambda x: np.asarray(x).reshape(*x.shape[:-2], -1)
         node = np.repeat(np.array([models.nodes[m] for m in mine]), len(models.names), axis=0)
         parts.append(
-            {"layer": node[:, 0], "position": node[:, 1], "feature": models.names * len(mine)}
+            {
+                "layer": node[:, 0],
+                "position": node[:, 1],
+                "feature": models.names * len(mine),
+                "skill": np.full(len(node), seed.skill),
+            }
             | {name: flat(x[..., mine, :]) for name, x in told.items()}
             | {name: flat(x) for name, x in found.items()}
         )

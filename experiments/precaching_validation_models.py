@@ -39,15 +39,20 @@ from jaxfeat.types import Batch, Node, Tree, UserError
 CONFIGS: dict[str, type] = {"othello": Othello, "stories": Stories}
 OWN = {"othello": {"size", "games"}, "stories": {"data", "probed"}}  # settings that no other has
 EXPERIMENTS = {"othello": "experiments.othello", "stories": "experiments.tinystories"}
+SKILLS = {"othello": "share of top moves that are legal", "stories": "held-out loss, nats a token"}
 FAR = 1e-3  # of the largest residual: what the ledger's last residuals may differ by
 
 
 class Seed(NamedTuple):
-    """One trained model: parameters, probe directions `[n, F, D]` at its nodes, ledger."""
+    """One trained model: parameters, probe directions `[n, F, D]` at its nodes, ledger.
+
+    skill: how well it does the task, in the unit of `SKILLS`.
+    """
 
     params: Tree
     w: np.ndarray
     ledger: Ledger
+    skill: float
 
 
 class Models(NamedTuple):
@@ -131,9 +136,10 @@ def _read_othello(c: Othello, place: Path) -> Models:
     def load(s: int) -> Seed:
         like = jax.eval_shape(decoder.init, jax.random.key(0))
         params = restore_checkpoint(place / "checkpoints" / str(s), like)
-        w = load_arrays(place / "seeds" / f"{s}.npz")["trained_w"]
+        arrays = load_arrays(place / "seeds" / f"{s}.npz")
         ledger = load_ledger(place / "ledger" / f"{s}.npz")
-        return _checked(Seed(params, w, ledger), decoder, batch, nodes, place, s)
+        made = Seed(params, arrays["trained_w"], ledger, float(arrays["trained_top1"].mean()))
+        return _checked(made, decoder, batch, nodes, place, s)
 
     return Models("othello", c.seeds, decoder, batch, nodes, names, load)
 
@@ -151,13 +157,15 @@ def _read_stories(c: Stories, place: Path) -> Models:
     keys = tinystories_training.seed_keys(c, tinystories_training.INIT)
     like = jax.eval_shape(jax.vmap(decoder.init), keys)
     params = restore_checkpoint(place / "ladder" / "standard", like, c.steps)
+    lines = [m for m in folder.read_metrics(place) if m.get("variant") == "standard"]
 
     def load(s: int) -> Seed:
         coef, spread = arrays["coef"][s, here], arrays["spread"][s, here][..., None]
         w = np.divide(coef, spread, out=np.zeros_like(coef), where=spread > 0)
         ledger = load_ledger(place / "ledger" / f"standard-adam-{s}.npz")
         mine = jax.tree.map(lambda x: x[s], params)
-        return _checked(Seed(mine, w, ledger), decoder, batch, nodes, place, s)
+        skill = float(lines[-1]["held_out_loss"][s])
+        return _checked(Seed(mine, w, ledger, skill), decoder, batch, nodes, place, s)
 
     return Models("stories", c.seeds, decoder, batch, nodes, tuple(data.names), load)
 
@@ -203,6 +211,6 @@ def _files(task: str, c: Any) -> list[str]:
     name = f"step_{c.steps:08d}.sha256.json"
     if task == "stories":
         ledgers = [f"ledger/standard-adam-{s}.npz" for s in range(c.seeds)]
-        return ["variants/standard.npz", f"ladder/standard/{name}", *ledgers]
+        return ["variants/standard.npz", folder.METRICS, f"ladder/standard/{name}", *ledgers]
     kinds = ("seeds/{}.npz", "ledger/{}.npz", f"checkpoints/{{}}/{name}")
     return [kind.format(s) for kind in kinds for s in range(c.seeds)]

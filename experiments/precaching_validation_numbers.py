@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.precaching_validation_measures import ABLATIONS
+from experiments.precaching_validation_models import SKILLS
 from experiments.toy_numbers import told_interval
 from jaxfeat import stats
 from jaxfeat.grads.influence import FLAG_REMAINDER
@@ -156,6 +157,12 @@ def signs(found: Found, task: str, ablation: int = 0) -> dict[str, np.ndarray]:
     return made | {"both or neither, expected without a relation": by_luck}
 
 
+def skills(found: Found, task: str) -> np.ndarray:
+    """How well each model does its task, `[S]`."""
+    rows = found.of(task)
+    return np.array([rows["skill"][rows["seed"] == s][0] for s in np.unique(rows["seed"])])
+
+
 def flagged(rows: dict) -> float:
     """Share of rows whose influences do not add up to the fall of R within 5 %."""
     return _mean(np.abs(rows["remainder"]) > FLAG_REMAINDER * np.abs(rows["fall"]))
@@ -205,11 +212,11 @@ def told(found: Found) -> str:
         }[claim.verdict]
         if claim.verdict == "undecided" and (most := max(-i.low, i.high)) < 1:
             verdict += f", and one beyond {most:.2f} is unlikely"
-        models = len(np.unique(found.of(task)["seed"]))
+        models = skills(found, task)
         case = {name: _mean(values) for name, values in signs(found, task).items()}
         words.append(
-            f"{NAMES[task]} ({models} models): {verdict} (rank correlation within a node "
-            f"{format_interval(*i[:3])}); Q above 1 and a larger precached than direct influence "
+            f"{NAMES[task]} ({len(models)} models; {SKILLS[task]}: {models.mean():.2f}): "
+            f"{verdict} (rank correlation within a node {format_interval(*i[:3])}); Q above 1 and a larger precached than direct influence "
             f"go together or are absent together in {case['both or neither']:.0%} of features, "
             f"{case['both or neither, expected without a relation']:.0%} were to be expected "
             f"without any relation. {_certainty(found, task)}"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.precaching_validation_measures import ABLATIONS
+from experiments.precaching_validation_models import SKILLS
 from experiments.precaching_validation_numbers import (
     NAMES,
     Found,
@@ -15,6 +16,7 @@ from experiments.precaching_validation_numbers import (
     pooled,
     share_of,
     signs,
+    skills,
     within,
 )
 from experiments.toy_numbers import told_interval
@@ -60,18 +62,19 @@ def _counts(found: Found) -> Table:
     rows: list[tuple[Any, ...]] = []
     for task in found.tasks:
         mine = found.of(task)
+        skill = f"{SKILLS[task]} {_told(skills(found, task))}"
         seeds, count = len(np.unique(mine["seed"])), len(mine["seed"])
         for a, name in enumerate(ABLATIONS):
             k = kept(found, task, a)
             total = mine["own"][a] + mine["later"][a]
             usual = float(np.median(total[k.mask])) if k.mask.any() else np.nan
             rows.append(
-                (NAMES[task], name, seeds, count, int(k.mask.sum()), k.undefined, k.below, k.least,
-                 usual, float(np.median(mine["whole"].sum(axis=0))), flagged(mine))
+                (NAMES[task], name, seeds, skill, count, int(k.mask.sum()), k.undefined, k.below,
+                 k.least, usual, float(np.median(mine["whole"].sum(axis=0))), flagged(mine))
             )  # fmt: skip
     columns = (
-        "task", "ablation", "seeds", "features at nodes", "ranked", "without Q",
-        "below the cut-off", "cut-off (nats)", "median KL (nats)",
+        "task", "ablation", "seeds", "how well the models do", "features at nodes", "ranked",
+        "without Q", "below the cut-off", "cut-off (nats)", "median KL (nats)",
         "KL of taking all of r out (nats)", "influence flagged (remainder above 5 %)",
     )  # fmt: skip
     return Table(f"Cut-off: {found.cutoff:.0%} of the median KL of a task", columns, rows)

@@ -57,6 +57,7 @@ def test_rows(result):
     assert (rows["low"] <= rows["q"]).all() and (rows["q"] <= rows["high"]).all()
     assert (rows["contexts"] <= SMOKE.sequences).all() and (rows["contexts"] > 0).all()
     assert np.isfinite(rows["estimate"]).all()
+    assert len(set(rows["skill"])) == 2 and ((rows["skill"] > 0) & (rows["skill"] < 1)).all()
     assert not validation.read(SMOKE, out).of("stories")["seed"].size
 
 
@@ -186,6 +187,7 @@ def planted(kind="same", tasks=("othello", "stories"), seeds=4, cutoff=0.1):
             rows = whole | {
                 "layer": np.repeat([1, 2], 12), "position": np.full(n, 3), "scale": np.ones(n),
                 "feature": np.array([f"f{j}" for j in range(12)] * 2), "q": q, "own": own,
+                "skill": np.full(n, 0.7),
                 "later": q * own, "estimate": q**2, "mean_of_ratios": q, "half_q": np.stack([q, q]),
                 "fall": share + direct, "remainder": 0 * share, "whole": np.full((2, n), 5.0),
                 "uncentred_direct": direct, "uncentred_precached": share,
@@ -295,6 +297,7 @@ def test_stories(tmp_path):
     rows = found.of("stories")
     assert len(rows["seed"]) == 2 * 22 and set(rows["position"]) == {5}
     np.testing.assert_allclose(sum(rows[p] for p in PARTS), rows["fall"], rtol=1e-9, atol=1e-12)
+    assert ((rows["skill"] > 5) & (rows["skill"] < 7)).all()  # hardly below log 512
     known = numbers.kept(found, "stories").mask
     assert known.any() and isinstance(validation.statements(found)[0].interval, Interval)
     place = tmp_path / "models" / "stories"
