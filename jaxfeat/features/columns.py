@@ -16,6 +16,7 @@ from jaxfeat.nn.decoder import Decoder
 from jaxfeat.types import Array, Batch, Tree, UserError
 
 UNROLLED = 16  # most blocks that are compiled one by one: a scan copies what it reads and keeps
+LOGITS = 2**17  # logits that are worked on together unless told otherwise: what caches hold
 
 
 class Base(NamedTuple):
@@ -47,6 +48,15 @@ def over(fn: Callable, axes: int) -> Callable:
     for _ in range(axes):
         fn = jax.vmap(fn)
     return fn
+
+
+def divisor(count: int, most: int) -> int:
+    """The largest divisor of a count up to `most`, at least 1: slices without a shorter last one.
+
+    >>> divisor(16, 6)
+    4
+    """
+    return max(n for n in range(1, max(1, min(count, most)) + 1) if count % n == 0)
 
 
 def run_base(decoder: Decoder, params: Tree, batch: Batch, layer: int) -> Base:

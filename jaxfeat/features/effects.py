@@ -14,9 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.features.columns import Base, check_layer, of_columns, over, rerun, run_base
+from jaxfeat.features.columns import (
+    LOGITS,
+    Base,
+    check_layer,
+    divisor,
+    of_columns,
+    over,
+    rerun,
+    run_base,
+)
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.nn.loss import ENTRIES, kl_divergence
+from jaxfeat.nn.loss import kl_divergence
 from jaxfeat.tree import index, widen
 from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
@@ -59,7 +68,7 @@ def make_effects(
     quadratic: bool = False,
     pack: int = 8,
     at_once: int = 16,
-    entries: int = ENTRIES,
+    entries: int = LOGITS,
 ) -> Callable[[Tree, Batch, Jobs, Any], Effects]:
     """`(params, batch, jobs, given) -> Effects`: the KL of every job's next predictions.
 
@@ -74,7 +83,8 @@ def make_effects(
             derivative of the logits along the edit: the limit of the KL for small edits.
         pack: ablations of a sequence that run side by side. at_once: sequences, and packs, that a
             program works on. entries: logits that are held together, at least those of a pack.
-            Only speed and memory depend on the three.
+            Only speed and memory depend on the three: on a CPU what is worked on should stay in
+            its caches, on other devices more may go together.
 
     Raises:
         UserError: a layer out of range, a bidirectional model; when called, a job out of range.
@@ -115,7 +125,7 @@ def make_effects(
         kl = jax.lax.map(
             lambda one: divergence(params["outer"], *one),
             tuple(tops),
-            batch_size=max(1, entries // (rows * decoder.vocab)),
+            batch_size=divisor(at_once, entries // (rows * decoder.vocab)),
         )
         return jnp.where(counted[:, :, None], kl, 0), counted
 

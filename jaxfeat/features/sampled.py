@@ -21,7 +21,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfeat.features.columns import Base, check_layer, of_columns, over, rerun, run_base
+from jaxfeat.features.columns import (
+    LOGITS,
+    Base,
+    check_layer,
+    divisor,
+    of_columns,
+    over,
+    rerun,
+    run_base,
+)
 from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs, of_packs
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import ENTRIES
@@ -54,7 +63,7 @@ def make_sampler(
     kind: str = "signs",
     pack: int = 4,
     at_once: int = 16,
-    entries: int = ENTRIES,
+    entries: int = LOGITS,
 ) -> Callable[[Tree, Batch, np.ndarray, np.ndarray, Array], Sampled]:
     """`(params, batch, sequence [n], position [n], key) -> Sampled`, compiled once.
 
@@ -94,7 +103,7 @@ def make_sampler(
         draw = by_signs
         if kind == "labels":
             draw, mean, total = by_labels, back(p), jnp.cumsum(p, axis=-1)
-        together = max(1, min(draws, entries // logits.size))
+        together = divisor(draws, entries // logits.size)
         found = jax.lax.map(draw, jax.random.split(key, draws), batch_size=together)
         return jnp.where(counted[:, None], found, 0).astype(top.dtype)
 
@@ -115,7 +124,7 @@ def make_sampler(
         rows = i.shape[1] * span
         return jax.lax.map(
             lambda one: both(*one), (base, i, keys),
-            batch_size=max(1, min(at_once, entries // (rows * decoder.vocab))),
+            batch_size=divisor(at_once, entries // (rows * decoder.vocab)),
         )  # fmt: skip
 
     base_of = jax.jit(partial(run_base, decoder, layer=layer))
