@@ -216,8 +216,9 @@ def told(found: Found) -> str:
         case = {name: _mean(values) for name, values in signs(found, task).items()}
         words.append(
             f"{NAMES[task]} ({len(models)} models; {SKILLS[task]}: {models.mean():.2f}): "
-            f"{verdict} (rank correlation within a node {format_interval(*i[:3])}); Q above 1 and a larger precached than direct influence "
-            f"go together or are absent together in {case['both or neither']:.0%} of features, "
+            f"{verdict} (rank correlation within a node {format_interval(*i[:3])}); Q above 1 and "
+            f"a larger precached than direct influence go together or are absent together in "
+            f"{case['both or neither']:.0%} of features, "
             f"{case['both or neither, expected without a relation']:.0%} were to be expected "
             f"without any relation. {_certainty(found, task)}"
         )
