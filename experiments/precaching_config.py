@@ -8,6 +8,7 @@ from experiments.precaching_validation import ValidationConfig
 from experiments.precaching_validation import check as check_validation
 from experiments.toy_config import need
 from jaxfeat.features.sampled import KINDS
+from jaxfeat.types import UserError
 
 RANDOM = "random"  # the name of a tiny random Gemma
 
@@ -99,6 +100,9 @@ class Config:
     """Sequences of the hand-built model whose scores are known (0: it is left out)."""
     validate: bool = True
     """Compare Q with the integrated influence on models that are trained here."""
+    models: tuple[str, ...] = ()
+    """Finished result folders of experiments.othello and experiments.tinystories, at most one of
+    each, whose models are read for that instead of training any."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     """Those models."""
     seed: int = 0
@@ -128,5 +132,13 @@ def check_settings(config: Config) -> None:
     need("model.kind", m.kind in KINDS, m.kind, " or ".join(KINDS))
     need("model.cutoff", bool(np.isfinite(m.cutoff) and m.cutoff >= 0), m.cutoff, "0 or more")
     need("model.strength", bool(np.isfinite(m.strength)), m.strength, "a finite number")
+    if config.models:
+        need("models", config.validate, config.models, "none with --no-validate")
     if config.validate:
-        check_validation(config.validation)
+        try:
+            check_validation(config.validation, config.models)
+        except UserError as error:
+            told = str(error)
+            if not told.startswith("--models"):
+                told = f"--validation.{told.removeprefix('--')}"
+            raise UserError(told) from None

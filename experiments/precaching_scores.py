@@ -61,7 +61,7 @@ def main(config: Config, workdir: Path) -> dict[str, Any]:
     found = _model(config, workdir) if config.model.name else None
     checked = None
     if config.validate:
-        validation.run(config.validation, config.seed, workdir)
+        validation.run(config.validation, config.seed, workdir, config.models)
         checked = validation.read(config.validation, workdir)
     asked = [*(statements(found) if found else []),
              *(validation.statements(checked) if checked else [])]  # fmt: skip

@@ -63,9 +63,6 @@ class ValidationConfig:
     """The models of Othello that are trained."""
     stories: tinystories_config.Config = field(default_factory=_stories)
     """The models of stories that are trained."""
-    models: tuple[str, ...] = ()
-    """Finished result folders of experiments.othello and experiments.tinystories, at most one of
-    each, that are read instead of training any."""
     sequences: int = 192
     """Held-out sequences that every feature is ablated in."""
     draws: int = 16
@@ -81,8 +78,11 @@ SMOKE = ValidationConfig(
 )  # fmt: skip
 
 
-def check(config: ValidationConfig) -> None:
+def check(config: ValidationConfig, models: Sequence[str] = ()) -> None:
     """Refuse settings and folders that cannot work before anything is written.
+
+    Args:
+        models: finished result folders that are read instead of training any, one of a task.
 
     Raises:
         UserError: a setting out of range; a folder that is no finished run of the two experiments.
@@ -91,8 +91,8 @@ def check(config: ValidationConfig) -> None:
     need("sequences", c.sequences >= 4 and c.sequences % 2 == 0, c.sequences, "an even number >= 4")
     need("draws", c.draws >= 1, c.draws, "at least 1")
     need("cutoff", bool(0 <= c.cutoff < 1), c.cutoff, "0..1")
-    if c.models:
-        found = [check_folder(path)[0] for path in c.models]
+    if models:
+        found = [check_folder(path)[0] for path in models]
         if len(set(found)) < len(found):
             raise UserError(
                 f"--models: {len(found)} folders of {found[0]}, one of each is possible"
@@ -107,23 +107,23 @@ def check(config: ValidationConfig) -> None:
             raise UserError(f"--{task}.{str(error).removeprefix('--')}") from None
 
 
-def run(config: ValidationConfig, seed: int, workdir: Path) -> None:
+def run(config: ValidationConfig, seed: int, workdir: Path, models: Sequence[str] = ()) -> None:
     """Train what is missing under `workdir/models`, measure, write `workdir/validation.npz`.
 
     What is done is not done again: each trained seed, and each measured one (`workdir/measured`).
     """
     parts = []
-    for task, settings, place in _folders(config, seed, workdir):
-        models, programs = None, None
+    for task, settings, place in _folders(config, seed, workdir, models):
+        those, programs = None, None
         with progress(settings.seeds, f"measure {task}", every=1) as shown:
             for s in range(settings.seeds):
                 done = workdir / "measured" / f"{task}-{s}.npz"
                 if not done.exists():
-                    if models is None or programs is None:
-                        models = read_models(task, settings, place)
-                        programs = make_programs(models, config.draws)
+                    if those is None or programs is None:
+                        those = read_models(task, settings, place)
+                        programs = make_programs(those, config.draws)
                     key = jax.random.fold_in(jax.random.key(seed), SEQUENCE_KEY + s)
-                    rows = measure(models, models.load(s), programs, config.sequences, key)
+                    rows = measure(those, those.load(s), programs, config.sequences, key)
                     done.parent.mkdir(parents=True, exist_ok=True)
                     save_arrays(done, rows)
                 rows = load_arrays(done)
@@ -140,10 +140,12 @@ def read(config: ValidationConfig, workdir: Path) -> Found:
     return Found(load_arrays(workdir / ROWS), config.cutoff)
 
 
-def _folders(c: ValidationConfig, seed: int, workdir: Path) -> Sequence[tuple[str, Any, Path]]:
+def _folders(
+    c: ValidationConfig, seed: int, workdir: Path, given: Sequence[str]
+) -> Sequence[tuple[str, Any, Path]]:
     """Task, settings and folder of every set of models; those that are trained here are trained."""
-    if c.models:
-        return [(*check_folder(path), Path(path).expanduser()) for path in c.models]
+    if given:
+        return [(*check_folder(path), Path(path).expanduser()) for path in given]
     made = []
     for task in c.tasks:
         settings, place = replace(getattr(c, task), seed=seed), workdir / "models" / task

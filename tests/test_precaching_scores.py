@@ -131,7 +131,10 @@ def test_bad_input(tmp_path, capsys):
         (("--model.cutoff", "nan"), "--model.cutoff: nan"),
         (("--model.cutof", "1"), "did you mean --model.cutoff"),
         (("--model.name", "", "--planted", "0"), "--model.name: "),
-        (("--validate", "--validation.models", path("empty")), "--validation.models"),
+        (("--validate", "--models", path("empty")), "--models: "),
+        (("--models", path("empty")), "--models: "),
+        (("--validate", "--validation.sequences", "3"), "--validation.sequences: 3"),
+        (("--validate", "--validation.othello.heads", "3"), "--validation.othello.heads: 3"),
     ):
         with pytest.raises(SystemExit) as stop:
             run(tmp_path / "out", *option, of=precaching_scores)

@@ -109,9 +109,9 @@ def test_resume_and_models(result, finished, tmp_path, monkeypatch):
     (again / "measured" / "othello-1.npz").unlink()
     monkeypatch.setattr(models_of.othello_training, "set_up", None)
     validation.run(SMOKE, 0, again)
-    given = replace(SMOKE, models=(str(finished),))
-    validation.check(given)
-    validation.run(given, 0, tmp_path / "given")
+    given = (str(finished),)
+    validation.check(SMOKE, given)
+    validation.run(SMOKE, 0, tmp_path / "given", given)
     for place in (again, tmp_path / "given"):
         found = load_arrays(place / "validation.npz")
         assert found.keys() == rows.keys()
@@ -126,7 +126,7 @@ def test_folders_that_cannot_be_read(finished, tmp_path):
 
     def refused(words, *more):
         with pytest.raises(UserError, match=words):
-            validation.check(replace(SMOKE, models=(str(finished), *more)))
+            validation.check(SMOKE, (str(finished), *more))
 
     refused("2 folders of othello", str(finished))
     refused("no result folder", str(tmp_path / "none"))
@@ -302,10 +302,9 @@ def test_stories(tmp_path):
     assert known.any() and isinstance(validation.statements(found)[0].interval, Interval)
     place = tmp_path / "models" / "stories"
     folder.write_json(place / folder.PROVENANCE, {})
-    given = replace(config, models=(str(place),))
-    validation.check(given)
+    validation.check(config, (str(place),))
     settings = folder.read_json(place / folder.CONFIG)
     folder.write_json(place / folder.CONFIG, settings | {"tracked": ["myopic"]})
     with pytest.raises(UserError, match="--tracked standard needed"):
-        validation.check(given)
+        validation.check(config, (str(place),))
     assert measures.ABLATIONS == ("along w", "pattern")
