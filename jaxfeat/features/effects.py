@@ -136,7 +136,7 @@ def make_effects(
         kl = np.zeros((len(jobs.sequence), span))
         counted = np.zeros((len(jobs.sequence), span), bool)
         for rows, packs in grouped(make_packs(jobs, pack), at_once):
-            base = base_of(params, index(batch, rows))
+            base = base_of(params, picked(batch, rows))
             for mine in packs:
                 found = run(params, given, of_packs(base, mine), mine.position, mine.feature)
                 some, inside = jax.device_get(found)
@@ -237,10 +237,10 @@ def of_packs(base: Base, packs: Pack) -> Base:
     """The base run of each pack's sequence; copied only where it does not lie in this order."""
     if np.array_equal(packs.sequence, np.arange(len(packs.sequence))):
         return base
-    return _picked(base, packs.sequence)
+    return picked(base, packs.sequence)
 
 
-_picked = jax.jit(index)
+picked = jax.jit(index)
 
 
 def _power_below(ratio: float, most: int) -> int:

@@ -31,10 +31,10 @@ from jaxfeat.features.columns import (
     rerun,
     run_base,
 )
-from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs, of_packs
+from jaxfeat.features.effects import Jobs, check_jobs, grouped, make_packs, of_packs, picked
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import ENTRIES
-from jaxfeat.tree import index, widen
+from jaxfeat.tree import widen
 from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
 
 KINDS = ("signs", "labels")
@@ -108,7 +108,7 @@ def make_sampler(
         return jnp.where(counted[:, None], found, 0).astype(top.dtype)
 
     @jax.jit
-    def run(params: Tree, key: Array, base: Base, i: Array):
+    def run(params: Tree, key: Array, turn: tuple[int, int], base: Base, i: Array):
         def both(mine: Base, i: Array, key: Array):
             zero = jnp.zeros((*i.shape, 1, decoder.width), base.resid.dtype)
             far, pull = jax.vjp(lambda d: rerun(decoder, params, mine, i, d, span), zero)
@@ -120,6 +120,8 @@ def make_sampler(
             own = jax.vmap(lambda c: pull_own(c)[0])(drawn[:, :, :, :1])[:, :, 0]
             return own.swapaxes(0, 1), (total - own).swapaxes(0, 1)  # [P, M, D]
 
+        for n in turn:
+            key = jax.random.fold_in(key, n)
         keys = jax.random.split(key, i.shape[0])
         rows = i.shape[1] * span
         return jax.lax.map(
@@ -134,10 +136,10 @@ def make_sampler(
         jobs = check_jobs(Jobs(*places.T, np.zeros(len(places), int)), batch)
         out = [np.zeros((len(places), draws, decoder.width), np.float32) for _ in range(2)]
         for n, (rows, packs) in enumerate(grouped(make_packs(jobs, pack), at_once)):
-            base = base_of(params, index(batch, rows))
+            base = base_of(params, picked(batch, rows))
             for m, mine in enumerate(packs):
-                here = jax.random.fold_in(jax.random.fold_in(key, n), m)
-                found = jax.device_get(run(params, here, of_packs(base, mine), mine.position))
+                found = run(params, key, (n, m), of_packs(base, mine), mine.position)
+                found = jax.device_get(found)
                 asked = mine.job[..., 0] >= 0
                 for whole, part in zip(out, found):
                     whole[mine.job[asked, 0]] = part[asked]
