@@ -1,6 +1,6 @@
 """How many features a second are ablated, against two whole forward passes for each?
 
-    python -m benchmarks.precaching_scores   # about 3 minutes on 2 cores
+    python -m benchmarks.precaching_scores   # about 2 minutes on 2 cores
 
 The ordinary way is one compiled function that runs `forward` twice, unedited and edited, and takes
 the KL of the next 10 predictions, for one feature of one example (batch 1) or of 8. Against it: all
@@ -13,7 +13,9 @@ What an ablation computes again is 10 columns of the blocks above, where the ord
 128 columns of all blocks twice: at width 256 and layer 6 of 12 a factor of 49 in floating-point
 work, less the share of the base run, which many jobs of a sequence make small. Of the vocabulary
 the ordinary way unembeds 2 x 128 columns and an ablation 20 or fewer: the larger the vocabulary,
-the nearer the ratio comes to 13; `--vocab` sets it, and one larger value is measured beside.
+the nearer the ratio comes to 13; `--vocab` sets it, and one larger value is measured beside. The
+gradients cost the same for a place whatever number of its features is active: so their features a
+second grow with `--active`.
 """
 
 import statistics
@@ -141,7 +143,7 @@ def setting_of(config: Config, vocab: int) -> Setting:
     tokens = rng.integers(0, vocab, (max(c.sequences, c.ordinary), c.length + 1))
     w = rng.standard_normal((c.features, c.width)).astype(np.float32)
     w *= SIZE / np.linalg.norm(w, axis=1, keepdims=True)
-    return Setting(decoder, params, make_batch(tokens), jnp.asarray(w))
+    return Setting(decoder, params, make_batch(jnp.asarray(tokens)), jnp.asarray(w))
 
 
 def jobs_of(config: Config, jobs: int, *, places: int = 0, seed: int = 0) -> Jobs:

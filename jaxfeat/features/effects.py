@@ -184,7 +184,7 @@ def make_packs(jobs: Jobs, pack: int) -> Pack:
     order = np.lexsort((jobs.feature, jobs.position, jobs.sequence))
     place = np.stack([jobs.sequence, jobs.position], 1)[order]
     starts = np.flatnonzero(np.any(place != np.roll(place, 1, 0), 1) | (np.arange(len(place)) == 0))
-    counts = np.diff([*starts, len(order)])
+    counts = np.diff(starts, append=len(order))
     powers = [2**n for n in range(pack.bit_length())]
     edits = min(powers, key=lambda n: np.sum(-(-counts // n)) * (n + PLACE))
     slots = [

@@ -43,15 +43,15 @@ KINDS = ("signs", "labels")
 class Sampled(NamedTuple):
     """Cotangents at n places, M draws each: `[n, M, D]`."""
 
-    direct: np.ndarray
-    precached: np.ndarray
+    direct: Array | np.ndarray
+    precached: Array | np.ndarray
 
 
 class Quadratic(NamedTuple):
     """Estimated second-order KL in nats: of the edited token's prediction, and of later ones."""
 
-    own: np.ndarray
-    later: np.ndarray
+    own: Array | np.ndarray
+    later: Array | np.ndarray
 
 
 def make_sampler(
@@ -133,7 +133,7 @@ def make_sampler(
 
     def sample(params: Tree, batch: Batch, sequence, position, key: Array) -> Sampled:
         places, back = np.unique(np.stack([sequence, position], 1), axis=0, return_inverse=True)
-        jobs = check_jobs(Jobs(*places.T, np.zeros(len(places), int)), batch)
+        jobs = check_jobs(Jobs(places[:, 0], places[:, 1], np.zeros(len(places), int)), batch)
         out = [np.zeros((len(places), draws, decoder.width), np.float32) for _ in range(2)]
         for n, (rows, packs) in enumerate(grouped(make_packs(jobs, pack), at_once)):
             base = base_of(params, picked(batch, rows))
@@ -159,7 +159,7 @@ def all_features(sampled: Sampled, activation: Array, directions: Array) -> Quad
     squared = jnp.square(activation)
     size = max(1, ENTRIES // (sampled.direct.shape[1] * directions.shape[0]))
 
-    def total(cotangent: Array) -> Array:
+    def total(cotangent: Array | np.ndarray) -> Array:
         def one(place: tuple[Array, Array]) -> Array:
             along = place[0] @ directions.T  # [M, F]
             return place[1] * jnp.mean(jnp.square(along), axis=0)
