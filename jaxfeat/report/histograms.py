@@ -44,7 +44,8 @@ def log_histogram(
             axes.stairs(line.y, edges, color=hues[line.label], alpha=0.18, fill=True)
             handles[line.label] = axes.stairs(line.y, edges, color=hues[line.label], linewidth=1.6)
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        wide = edges[-1] > 1000 * edges[0]
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(LogLocator(subs=()))
         axes.set_xlabel(x_label)
