@@ -11,6 +11,8 @@ from jaxfeat.features.sampled import KINDS
 from jaxfeat.types import UserError
 
 RANDOM = "random"  # the name of a tiny random Gemma
+DTYPES = ("float32", "bfloat16", "float16")
+MOST = 2**20  # features of an SAE, tokens of a window
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ def check_settings(config: Config) -> None:
                  "contexts", "least", "places", "draws", "pack", "entries", "ahead", "ahead_steps",
                  "ahead_batch", "prompts", "written"):  # fmt: skip
         need(f"model.{name}", getattr(m, name) >= 1, getattr(m, name), "at least 1")
+    need("model.dtype", m.dtype in DTYPES, m.dtype, " or ".join(DTYPES))
+    if m.name == RANDOM:
+        need("model.dtype", m.dtype == "float32", m.dtype, "float32 with --model.name random")
+    need("model.features", m.features <= MOST, m.features, f"1..{MOST}")
+    need("model.length", m.length <= MOST, m.length, f"4..{MOST}")
     need("model.k", 1 <= m.k <= m.features, m.k, f"1..{m.features}, the features")
     need("model.layer", m.layer >= 0, m.layer, "0 or more")
     need("model.length", m.length >= 4, m.length, "at least 4")

@@ -52,10 +52,13 @@ def open_subject(config: ModelConfig, seed: int) -> Subject:
         if not Path(c.sae).expanduser().exists():
             raise UserError(f"--model.sae: nothing at {c.sae}; Gemma Scope's comes by:\n{SCOPE}")
         sae = _named("sae", lambda: load_sae(c.sae, c.layer))
-    corpus = read_domains(
-        code=c.code or None, maths=c.maths or None, prose=c.prose or None, most=c.documents,
-        seed=seed,
-    )  # fmt: skip
+    try:
+        corpus = read_domains(
+            code=c.code or None, maths=c.maths or None, prose=c.prose or None, most=c.documents,
+            seed=seed,
+        )  # fmt: skip
+    except UserError as error:
+        raise UserError(f"--model.{error}") from None
     chosen = lambda: random_gemma(corpus, seed) if c.name == RANDOM else load(c.name, c.dtype)
     model = _named("name", chosen)
     decoder = model.decoder

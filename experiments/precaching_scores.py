@@ -1,13 +1,14 @@
 """Pre-caching scores: which features of a language model serve later tokens, and is the score true?
 
     python -m experiments.precaching_scores                  # quick: 22 minutes of one core
-    python -m experiments.precaching_scores --preset gemma3  # 49 minutes of one core, extra "gemma3"
+    python -m experiments.precaching_scores --preset gemma3  # 49, and the extra "gemma3"
     python -m experiments.precaching_scores --preset gemma2 --model.sae FOLDER   # on a GPU
 
 Q(w) compares what ablating a feature does to later predictions with what it does to the next one
 (arXiv 2603.14087, section 5). Expected there: Q spreads more among features of formal reasoning,
-features of low Q lie in what a look-ahead mapper reads. `quick` takes planted features and asks on models trained here whether
-Q tells which part of the gradient built a feature, which the paper leaves open.
+features of low Q lie in what a look-ahead mapper reads. `quick` takes planted features and asks
+on models trained here whether Q tells which part of the gradient built a feature, which the paper
+leaves open.
 """
 
 from pathlib import Path

@@ -80,7 +80,10 @@ def _stage(
     if _begin(shown, name, place):
         save_arrays(place, {key: np.asarray(x) for key, x in make().items()})
         shown.tick()
-    return load_arrays(place)
+    try:
+        return load_arrays(place)
+    except UserError:
+        raise UserError(f"{place} is damaged: delete it and --resume makes it again") from None
 
 
 def _begin(shown: Progress, name: str, place: Path) -> bool:

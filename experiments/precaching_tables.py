@@ -104,9 +104,10 @@ def _feature_tables(found: Found) -> list[tables.Table]:
     order = np.flatnonzero(found.good)[np.argsort(found.scores.q[found.good])]
     if not len(order):
         return []
-    middle = max(0, len(order) // 2 - EACH // 2)
-    ends = {"lowest": order[:EACH], "middle": order[middle : middle + EACH],
-            "highest": order[::-1][:EACH]}  # fmt: skip
+    each = min(EACH, max(1, len(order) // 3))
+    middle = (len(order) - each) // 2
+    ends = {"lowest": order[:each], "middle": order[middle : middle + each],
+            "highest": order[::-1][:each]}  # fmt: skip
     columns = (
         "feature",
         "Q",

@@ -111,7 +111,10 @@ def read_domains(
             if len(found) >= most:
                 break
         if not found:
-            told = f"no text of {least} characters at {paths}" if paths else "no text"
+            where = (
+                paths if isinstance(paths, str | os.PathLike) else ", ".join(map(str, paths or ()))
+            )
+            told = f"no text of {least} characters at {where}" if paths else "no text"
             raise UserError(f"{domain}: {told}; give a file or folder of {', '.join(SUFFIXES)}")
         documents += found[:most]
     made = [

@@ -24,6 +24,7 @@ from jaxfeat.features.columns import (
     rerun,
     run_base,
 )
+from jaxfeat.features.sae import SAE, check_features, check_sae
 from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import kl_divergence
 from jaxfeat.tree import index, widen
@@ -133,6 +134,8 @@ def make_effects(
 
     def effects(params: Tree, batch: Batch, jobs: Jobs, given: Any) -> Effects:
         jobs = check_jobs(jobs, batch)
+        if isinstance(given, SAE):
+            check_features(check_sae(given, decoder, layer), jobs.feature)
         kl = np.zeros((len(jobs.sequence), span))
         counted = np.zeros((len(jobs.sequence), span), bool)
         for rows, packs in grouped(make_packs(jobs, pack), at_once):

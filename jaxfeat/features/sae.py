@@ -204,6 +204,8 @@ def check_arrays(sae: SAE) -> SAE:
     if np.ndim(sae.w_enc) != 2:
         raise UserError(f"sae: w_enc has shape {np.shape(sae.w_enc)}, [D, M] needed")
     width, count = np.shape(sae.w_enc)
+    if not width or not count:
+        raise UserError(f"sae: w_enc has shape {(width, count)}, at least [1, 1] needed")
     check_whole("k", sae.k, int(sae.kind == "topk"), count if sae.kind == "topk" else 0)
     check_whole("layer", sae.layer, 0)
     wanted = {"b_enc": (count,), "w_dec": (count, width), "b_dec": (width,), "threshold": (count,)}
@@ -242,6 +244,9 @@ def among_largest(pre: Array, k: int) -> Array:
 
 def _pre(sae: SAE, resid: Array, w_enc: Array, b_enc: Array) -> Array:
     """`x W_enc + b_enc`."""
+    if jnp.shape(resid)[-1:] != w_enc.shape[:1]:
+        given = jnp.shape(resid)[-1:]
+        raise UserError(f"sae: of width {w_enc.shape[0]}, the residual has {given}")
     return jnp.matmul(resid, w_enc, precision="highest") + _row(b_enc, resid)
 
 

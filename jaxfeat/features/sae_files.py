@@ -52,8 +52,17 @@ def load_sae(path: str | os.PathLike, layer: int | None = None, scale: float | N
             raise UserError(f"scale: not needed, {file.name} of Gemma Scope is not normalised")
         return _scope(file, layer)
     if not path.is_dir():
-        raise UserError(f"no {SCOPE} and no folder with {CONFIG} and {WEIGHTS} at {path}")
-    return _lens(path, layer, scale)
+        beside = [x for x in (path.parent, path / "sae") if (x / CONFIG).is_file()]
+        hint = f"; {beside[0]} is one: give that" if beside else ""
+        raise UserError(f"no {SCOPE} and no folder with {CONFIG} and {WEIGHTS} at {path}{hint}")
+    if (path / "sae" / CONFIG).is_file() and not (path / CONFIG).is_file():
+        raise UserError(f"no {CONFIG} in {path}; {path / 'sae'} is an SAE: give that")
+    try:
+        return _lens(path, layer, scale)
+    except UserError:
+        raise
+    except (TypeError, ValueError):
+        raise UserError(f"{path / CONFIG}: a value of another kind than SAELens'") from None
 
 
 def sae_notes(path: str | os.PathLike) -> dict[str, Any]:

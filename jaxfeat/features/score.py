@@ -58,7 +58,15 @@ def precaching_scores(
     (np.float64(1.5), np.float64(2.667), [2, 0])
     """
     check_whole("features", features, 1)
+    check_whole("draws", draws, 1)
+    if not 0 < level < 1 or not cutoff >= 0:
+        raise UserError(f"level {level}, cutoff {cutoff} given: 0..1 and 0 or more needed")
     feature = np.asarray(feature)
+    if feature.dtype.kind not in "iu" or effects.kl.shape[-1] < 2:
+        raise UserError(
+            f"feature: {feature.dtype} given, whole numbers needed; and effects on 2 predictions "
+            f"or more, {effects.kl.shape[-1]} given"
+        )
     if feature.shape != effects.kl.shape[:1]:
         raise UserError(
             f"feature: {feature.shape} given, {effects.kl.shape[:1]} jobs were measured"

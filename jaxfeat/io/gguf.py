@@ -55,9 +55,8 @@ def open_gguf(path: str | os.PathLike, dtype: str = "float32") -> Gguf:
     try:
         reader = gguf.GGUFReader(path)
         metadata = {key: field.contents() for key, field in reader.fields.items()}
-    except (ValueError, IndexError, KeyError, OSError, OverflowError) as error:
-        told = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
-        raise UserError(f"{path} is cut short or damaged ({told})") from None
+    except (ValueError, IndexError, KeyError, OSError, OverflowError):
+        raise UserError(f"{path} is cut short or damaged") from None
     size = path.stat().st_size
     readers = {}
     for tensor in reader.tensors:

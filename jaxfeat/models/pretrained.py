@@ -16,7 +16,7 @@ from jaxfeat.io.tensors import numpy_type
 from jaxfeat.io.tokenizer import Encoded, read_tokenizer, save_tokenizer
 from jaxfeat.io.tokenizer import encode_text as encode_plain
 from jaxfeat.models.assemble import with_tokens
-from jaxfeat.models.families import family_of
+from jaxfeat.models.families import Family, family_of
 from jaxfeat.models.from_gguf import from_gguf
 from jaxfeat.models.hub import NAME, from_hub
 from jaxfeat.models.packaged import PACKAGES, check_packaged, digest_of, join_files, packaged_files
@@ -179,8 +179,9 @@ def _from_folder(folder: Path, dtype: str, digest: str | None = None) -> Pretrai
     if (folder / "tokenizer.json").is_file() or (folder / "merges.txt").is_file():
         tokenizer = read_tokenizer(folder)
     tensors = open_tensors(folder, dtype)
+    _check_depth(raw, len(tensors), file)
     try:
-        config = family.read_config(raw, dtype)
+        config = _config(family, raw, dtype, file)
         decoder = family.make(config)
         params = _on_device(family.read_params(config, tensors))
         check_params(decoder, params, None)
@@ -195,6 +196,23 @@ def _from_folder(folder: Path, dtype: str, digest: str | None = None) -> Pretrai
         decoder, params, tokenizer, family.name, config, dtype, where.name, str(where), digest,
         bos=_bos(raw, tokenizer), needs_bos=family.name.startswith("gemma"),
     )  # fmt: skip
+
+
+def _check_depth(raw: dict[str, Any], tensors: int, file: Path) -> None:
+    """Refuse a number of blocks that the checkpoint cannot hold, before anything is built."""
+    for name in ("num_hidden_layers", "n_layer"):
+        found = raw.get(name, raw.get("text_config", {}).get(name) if isinstance(
+            raw.get("text_config"), dict) else None)  # fmt: skip
+        if isinstance(found, int) and not 1 <= found <= tensors:
+            raise UserError(f"{file}: {name} {found} given, 1..{tensors} (its tensors) needed")
+
+
+def _config(family: Family, raw: dict[str, Any], dtype: str, file: Path) -> Any:
+    """The family's config; values that are no sizes at all are told."""
+    try:
+        return family.read_config(raw, dtype)
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise UserError(f"{file.name}: a value is no size of a model ({error})") from None
 
 
 def _on_device(params: Tree) -> Tree:

@@ -2,13 +2,14 @@
 
 A model out of a GGUF is kept as a folder like any other (`config.json`, safetensors,
 `tokenizer.json`) under the digest of the file that it came from. The entry `complete.json` is
-written last: without it, or if a file's size differs from what it says, the folder is made anew.
+written last: without it, or if a file's checksum differs from it, the folder is made anew.
 """
 
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from jaxfeat.types import UserError
 
 PLACE = "JAXFEAT_CACHE"  # the environment variable that names the folder
 MARK = "complete.json"
-FORMAT = 1  # raised whenever what is written changes
+FORMAT = 2  # raised whenever what is written changes
 
 
 def cache_folder(cache: str | os.PathLike | None = None) -> Path:
@@ -41,8 +42,8 @@ def cached(digest: str, cache: Path, write: Callable[[Path], None]) -> Path:
         made = Path(tempfile.mkdtemp(prefix=f".{digest[:32]}.{os.getpid()}.", dir=place.parent))
         try:
             write(made)
-            sizes = {file.name: file.stat().st_size for file in sorted(made.iterdir())}
-            mark = {"digest": digest, "format": FORMAT, "sizes": sizes}
+            sums = {file.name: _sum(file) for file in sorted(made.iterdir())}
+            mark = {"digest": digest, "format": FORMAT, "sums": sums}
             (made / MARK).write_text(json.dumps(mark, indent=1), encoding="utf-8")
             made.chmod(0o755)
             if not _complete(place, digest):
@@ -62,10 +63,19 @@ def _complete(place: Path, digest: str) -> bool:
     """Whether a folder holds everything that was written, for this digest."""
     try:
         mark = json.loads((place / MARK).read_text(encoding="utf-8"))
-        sizes = {name: (place / name).stat().st_size for name in mark["sizes"]}
-        return (mark["digest"], mark["format"], mark["sizes"]) == (digest, FORMAT, sizes)
+        sums = {name: _sum(place / name) for name in mark["sums"]}
+        return (mark["digest"], mark["format"], mark["sums"]) == (digest, FORMAT, sums)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _sum(file: Path) -> str:
+    """A checksum that any damage changes; several times faster than a cryptographic one."""
+    with open(file, "rb") as handle:
+        found = 0
+        while part := handle.read(2**24):
+            found = zlib.crc32(part, found)
+    return f"{file.stat().st_size}-{found:08x}"
 
 
 def _forget_broken(folder: Path, digest: str) -> None:

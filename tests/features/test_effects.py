@@ -8,6 +8,7 @@ import tiny
 
 from experiments.planted_scores import LAYER, known_effects, plant
 from jaxfeat.features.effects import Effects, Jobs, make_effects, make_packs
+from jaxfeat.features.sae import SAE, ablation, encode
 from jaxfeat.features.score import precaching_scores
 from jaxfeat.nn.blocks import forward
 from jaxfeat.types import UserError
@@ -174,3 +175,25 @@ def test_refusals():
     ):
         with pytest.raises(UserError, match=words):
             call()
+
+
+def test_autoencoders_that_do_not_fit():
+    """Of another width or layer, or without the feature: refused before anything is computed."""
+    decoder, batch = tiny.gpt2(2), tiny.batch_of(2)
+    params = jax.tree.map(jnp.asarray, tiny.params_of(decoder))
+    run = make_effects(decoder, 1, ablation, span=SPAN)
+
+    def sae(width=tiny.WIDTH, layer=1):
+        w = np.ones((width, 3), np.float32)
+        return SAE(w, np.zeros(3), w.T, np.zeros(width), np.zeros(3), "relu", 0, layer)
+
+    for given, feature, words in (
+        (sae(layer=2), 0, "sae: of layer 2, layer 1 asked for"),
+        (sae(width=5), 0, "sae: of width 5"),
+        (sae(), 3, r"id 3 is out of range: valid ids are 0\.\.2"),
+        (sae(), -1, "id -1 is out of range"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run(params, batch, Jobs([0], [1], [feature]), given)
+    with pytest.raises(UserError, match="sae: of width 5, the residual has"):
+        encode(sae(width=5), jnp.ones((2, tiny.WIDTH)))

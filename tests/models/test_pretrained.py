@@ -1,5 +1,6 @@
 """Do models come whole from folders, GGUF, packages and the hub, and is what lacks named?"""
 
+import json
 import os
 import subprocess
 import sys
@@ -68,6 +69,13 @@ def test_types_of_the_parameters(tmp_path):
     same(wide.params, load(folder).params)
 
 
+def flip(file):
+    """Change the last bytes of a file but not its size."""
+    whole = bytearray(file.read_bytes())
+    whole[-8:] = bytes(b ^ 255 for b in whole[-8:])
+    file.write_bytes(whole)
+
+
 def test_weights_are_kept_and_an_incomplete_cache_is_made_anew(tmp_path, monkeypatch):
     path, calls = write_gguf(tmp_path / "m.gguf", files.LLAMA), []
     opened = pretrained.open_gguf
@@ -83,6 +91,8 @@ def test_weights_are_kept_and_an_incomplete_cache_is_made_anew(tmp_path, monkeyp
         lambda: (kept / "complete.json").unlink(),
         lambda: (kept / "tokenizer.json").unlink(),
         lambda: (kept / "model-00001.safetensors").write_bytes(b"short"),
+        lambda: flip(kept / "model-00001.safetensors"),
+        lambda: flip(kept / "tokenizer.json"),
         lambda: (kept / "complete.json").write_text("{"),
         lambda: monkeypatch.setattr(weight_cache, "FORMAT", 99),
     )
@@ -286,3 +296,19 @@ def test_memory_and_the_second_time(name, tmp_path):
         assert peak <= 3, f"peak memory {peak:.2f} times the weights"
         seconds.append(took)
     assert seconds[1] < seconds[0] / 2, seconds
+
+
+def test_sizes_that_make_no_model(tmp_path):
+    """Values of a config that are no sizes, or more blocks than tensors: told, nothing is built."""
+    for name, value, words in (
+        ("hidden_size", "big", "no size of a model|hidden_size"),
+        ("num_attention_heads", 0, "no size of a model|num_attention_heads"),
+        ("num_hidden_layers", -1, "num_hidden_layers -1 given"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers 1000000000 given"),
+    ):
+        folder = tmp_path / f"{name}{value}"
+        files.write_folder(folder, files.LLAMA)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {name: value}))
+        with pytest.raises(UserError, match=words):
+            load(folder)
