@@ -75,7 +75,9 @@ def test_bfloat16_sums_wide():
     terms = loss_terms(jnp.zeros((64, 64, VOCAB), jnp.bfloat16), batch)
     assert terms.dtype == jnp.float32
     found = mean_loss(jnp.zeros((64, 64, VOCAB), jnp.bfloat16), batch)
-    np.testing.assert_allclose(found, np.log(VOCAB), rtol=1e-5)
+    # n terms added one after another in float32 lose n eps / 2 of the sum at most
+    bound = 64 * 64 * np.finfo(np.float32).eps / 2
+    np.testing.assert_allclose(found, np.log(VOCAB), rtol=bound)
 
 
 @partial(jax.jit, static_argnames=("entries", "copies"), compiler_options=QUICK)
