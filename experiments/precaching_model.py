@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.precaching_config import RANDOM, ModelConfig
@@ -21,7 +20,7 @@ from jaxfeat.features.sae_files import load_sae
 from jaxfeat.io.tokenizer import end_id, train_tokenizer
 from jaxfeat.models.gemma2 import Gemma2Config, make_gemma2
 from jaxfeat.models.pretrained import Pretrained, encode_text, load
-from jaxfeat.types import Batch, UserError
+from jaxfeat.types import UserError
 
 WORDS = 512  # tokens of the tokenizer of a random model
 SCOPE = (
@@ -133,12 +132,3 @@ def _windows(config: ModelConfig, model: Pretrained, documents: list, side: str)
     except UserError as error:
         told = str(error).replace("per_domain", f"--model.{side}", 1)
         raise UserError(f"{told}; --model.documents gives more") from None
-
-
-def batch_of(tokens: np.ndarray) -> Batch:
-    """A batch of whole windows; the last token of each is read, its target does not count."""
-    ids = jnp.asarray(tokens)
-    real = jnp.ones(tokens.shape, bool)
-    place = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-    weight = real.at[:, -1].set(False)
-    return Batch(ids, jnp.roll(ids, -1, axis=1), real, weight, place)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.precaching_config import ModelConfig
-from experiments.precaching_model import Subject, batch_of
+from experiments.precaching_model import Subject
 from jaxfeat.features import sae_facts
 from jaxfeat.features.activations import layer_activations
 from jaxfeat.features.contexts import top_contexts
@@ -34,7 +34,7 @@ from jaxfeat.features.stream import read_layer
 from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.run import folder
 from jaxfeat.run.progress import Progress
-from jaxfeat.types import Array, UserError
+from jaxfeat.types import Array, UserError, whole_batch
 
 STAGES = ("sae", "contexts", "effects", "sampled", "ahead", "steered")
 TRAIN, SAMPLE, AHEAD, WRITE = range(4)  # what the key is folded with
@@ -116,7 +116,7 @@ def _features(
             shutil.rmtree(scratch)
         facts = sae_facts.sae_facts(sae, read(held))
         recovered = sae_facts.recovered_loss(
-            model.decoder, model.params, batch_of(held.tokens), sae, jnp.asarray(held.special),
+            model.decoder, model.params, whole_batch(held.tokens), sae, jnp.asarray(held.special),
             at_once=c.at_once,
         )  # fmt: skip
         print(sae_facts.told_facts(facts, recovered), flush=True)
@@ -165,7 +165,7 @@ def _effects(
     row, column = np.nonzero(valid[chosen])
     pick = lambda name: contexts[name][chosen][row, column]
     jobs = Jobs(pick("sequence"), pick("position"), chosen[row])
-    batch, made = batch_of(subject.windows.tokens), {}
+    batch, made = whole_batch(subject.windows.tokens), {}
     for name, error_term in (("kl", True), ("kl_exchanged", False)):
         run = make_effects(
             subject.model.decoder, c.layer, partial(ablation, error_term=error_term), span=c.span,
@@ -196,7 +196,7 @@ def _sampled(
         subject.model.decoder, c.layer, span=c.span, draws=c.draws, kind=c.kind, pack=1,
         at_once=c.at_once, entries=c.entries,
     )  # fmt: skip
-    batch = batch_of(subject.windows.tokens)
+    batch = whole_batch(subject.windows.tokens)
     found = sampler(subject.model.params, batch, some[:, 0], some[:, 1], key)
     read = jax.jit(activations(subject, c.layer))
     given = (subject.model.params, sae)

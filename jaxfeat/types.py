@@ -80,10 +80,27 @@ def make_batch(tokens: Array, mask: Array | None = None) -> Batch:
     real = jnp.ones(tokens.shape, bool) if mask is None else jnp.asarray(mask, bool)
     if real.shape != tokens.shape:
         raise UserError(f"mask: shape {real.shape} given, {tokens.shape} needed, that of tokens")
-    tokens = tokens.astype(jnp.int32)
-    inputs = real[:, :-1]
-    position = jnp.maximum(jnp.cumsum(inputs, axis=1, dtype=jnp.int32) - 1, 0)
-    return Batch(tokens[:, :-1], tokens[:, 1:], inputs, inputs & real[:, 1:], position)
+    return jax.tree.map(lambda x: x[:, :-1], whole_batch(tokens, real))
+
+
+def whole_batch(tokens: Array | np.ndarray, mask: Array | None = None) -> Batch:
+    """Sequences of which every token is read; the last one's target does not count.
+
+    Args:
+        tokens: `[B, T]` integer ids. mask: as in `make_batch`.
+
+    Returns:
+        A `Batch` of `[B, T]` fields.
+
+    >>> b = whole_batch(jnp.array([[7, 8, 9]]))
+    >>> b.token.tolist(), b.weight.tolist()
+    ([[7, 8, 9]], [[True, True, False]])
+    """
+    tokens = jnp.asarray(tokens).astype(jnp.int32)
+    real = jnp.ones(tokens.shape, bool) if mask is None else jnp.asarray(mask, bool)
+    follows = jnp.roll(real, -1, axis=1).at[:, -1].set(False)
+    position = jnp.maximum(jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1, 0)
+    return Batch(tokens, jnp.roll(tokens, -1, axis=1), real, real & follows, position)
 
 
 def check_nodes(nodes: Any, layers: int, length: int) -> tuple[Node, ...]:

@@ -1,5 +1,6 @@
 """What all tests share: `--golden PATH`, the fixture `golden`, one compilation cache."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -30,6 +31,7 @@ def pytest_configure(config):
     # An entry that another process is still writing cannot be read: the program is compiled then.
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent comp")
     share_compilations()
+    gc.set_threshold(100_000, 20, 100)  # traced programs are many objects that stay
 
 
 def share_compilations():

@@ -5,22 +5,24 @@ import json
 import shutil
 import socket
 
+import jax
 import numpy as np
 import pytest
 from test_experiments import run
 
 from experiments import precaching_scores
 from experiments.planted_scores import measure_planted
-from experiments.precaching_model import batch_of, open_subject
-from experiments.precaching_stages import _effects
+from experiments.precaching_model import open_subject
+from experiments.precaching_stages import _effects, _features
 from jaxfeat.features.sae import SAE, ablation, encode
-from jaxfeat.features.sae_files import load_sae, save_sae
+from jaxfeat.features.sae_files import load_sae, sae_notes, save_sae
 from jaxfeat.features.stream import read_layer
 from jaxfeat.io.arrays import load_arrays
 from jaxfeat.io.parquet import read_table
 from jaxfeat.nn.blocks import forward
 from jaxfeat.nn.loss import kl_divergence
-from jaxfeat.types import UserError
+from jaxfeat.run.progress import progress
+from jaxfeat.types import UserError, whole_batch
 
 SMOKE = precaching_scores.PRESETS["smoke"]
 
@@ -66,7 +68,7 @@ def test_effects_are_those_of_whole_passes(done):
     decoder, params = subject.model.decoder, subject.model.params
     for n in (0, len(effects["kl"]) // 2, len(effects["kl"]) - 1):
         s, i, f = (int(effects[name][n]) for name in ("sequence", "position", "feature"))
-        batch = batch_of(subject.windows.tokens[s : s + 1])
+        batch = whole_batch(subject.windows.tokens[s : s + 1])
         resid = read_layer(decoder, c.layer)(params, batch.token)[0, i]
         active = float(encode(sae, resid)[f])
         assert active == pytest.approx(float(effects["activation"][n]), rel=1e-4) and active > 0
@@ -91,6 +93,19 @@ def test_a_kept_stage_is_not_made_again(done, tmp_path, monkeypatch):
     for name in ("train_sae", "make_effects", "make_sampler", "fit_mappers", "top_contexts"):
         monkeypatch.setattr(f"experiments.precaching_stages.{name}", None)
     assert run(copy, "--resume", of=precaching_scores) == told
+
+
+def test_an_autoencoder_that_is_given(done, tmp_path):
+    """It is read, not trained; the facts told of it are those that training told."""
+    out, _ = done
+    given = dataclasses.replace(SMOKE.model, sae=str(out / "sae"))
+    subject = open_subject(given, SMOKE.seed)
+    with progress(1, "read", every=1) as shown:
+        sae, notes = _features(given, jax.random.key(0), subject, tmp_path, shown)
+    trained = load_sae(out / "sae")
+    np.testing.assert_array_equal(sae.w_dec, trained.w_dec)
+    assert notes == sae_notes(out / "sae") | {"trained": False}
+    assert not (tmp_path / "sae_history.npz").exists()
 
 
 def test_planted_scores_are_found():

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.data.order import epoch_rows
+from jaxfeat.features.stream import read_layer
 from jaxfeat.io.atomic import replacing
 from jaxfeat.io.tensors import numpy_type
-from jaxfeat.nn.blocks import residuals
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole
+from jaxfeat.types import Array, Tree, UserError, check_tokens, check_whole
 
 FILE, KEPT, TOLD = "resid.bin", "kept.npy", "activations.json"
 DTYPES = ("float32", "bfloat16", "float16")
@@ -53,15 +52,8 @@ def stream_activations(
         UserError: ids, shapes or a layer that do not fit the model.
     """
     tokens, mask = _checked(decoder, tokens, mask)
-    check_whole("layer", layer, 0, decoder.layers)
+    run = jax.jit(read_layer(decoder, layer))
     size = min(check_whole("at_once", at_once, 1), len(tokens))
-
-    @jax.jit
-    def run(params: Tree, token: Array, mask: Array) -> Array:
-        position = jnp.maximum(jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, 0)
-        batch = Batch(token, token, mask, mask, position)
-        return residuals(decoder, params, batch, hi=layer)[0][:, -1]
-
     for start in range(0, len(tokens), size):
         count = min(size, len(tokens) - start)
         rows = [np.zeros((size, tokens.shape[1]), x.dtype) for x in (tokens, mask)]

@@ -18,7 +18,7 @@ from jaxfeat.nn.decoder import Decoder
 from jaxfeat.nn.loss import ENTRIES, batch_loss
 from jaxfeat.stats import Correlation, spearman
 from jaxfeat.tree import widen
-from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole
+from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole, whole_batch
 
 
 class Mappers(NamedTuple):
@@ -57,10 +57,9 @@ def ahead_batch(tokens: Array, special: Array, s: Array | int) -> Batch:
     >>> b.target[0, 1].tolist(), b.weight.tolist()
     (7, [[False, True, False, False]])
     """
-    place = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-    text = ~special
-    weight = text & jnp.roll(text, -s, axis=1) & (place + s < tokens.shape[1])
-    return Batch(tokens, jnp.roll(tokens, -s, axis=1), jnp.ones_like(text), weight, place)
+    batch, text = whole_batch(tokens), ~special
+    weight = text & jnp.roll(text, -s, axis=1) & (batch.position + s < tokens.shape[1])
+    return batch._replace(target=jnp.roll(batch.token, -s, axis=1), weight=weight)
 
 
 def mapper_losses(

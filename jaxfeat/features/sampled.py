@@ -83,7 +83,7 @@ def make_sampler(
     for name, value in (("span", span), ("draws", draws), ("pack", pack), ("at_once", at_once)):
         check_whole(name, value, 1)
 
-    def scores(outer: Tree, key: Array, top: Array, counted: Array) -> Array:
+    def scores(outer: Tree, key: Array, top: Array, counted: Array, together: int) -> Array:
         """`[M, rows, D]`: `J^T z` up to each residual at layer N, 0 where it does not count."""
         read = lambda x: decoder.unembed(outer, decoder.norm(outer, x))
         logits, pull = jax.vjp(over(read, 1), top)
@@ -103,7 +103,6 @@ def make_sampler(
         draw = by_signs
         if kind == "labels":
             draw, mean, total = by_labels, back(p), jnp.cumsum(p, axis=-1)
-        together = divisor(draws, entries // logits.size)
         found = jax.lax.map(draw, jax.random.split(key, draws), batch_size=together)
         return jnp.where(counted[:, None], found, 0).astype(top.dtype)
 
@@ -114,7 +113,8 @@ def make_sampler(
             far, pull = jax.vjp(lambda d: rerun(decoder, params, mine, i, d, span), zero)
             _, pull_own = jax.vjp(lambda d: rerun(decoder, params, mine, i, d, 1), zero)
             counted = of_columns(mine, i, span)[1].reshape(-1)
-            drawn = scores(params["outer"], key, far.reshape(-1, decoder.width), counted)
+            top = far.reshape(-1, decoder.width)
+            drawn = scores(params["outer"], key, top, counted, divisor(draws, entries // held))
             drawn = drawn.reshape(draws, *far.shape)
             total = jax.vmap(lambda c: pull(c)[0])(drawn)[:, :, 0]
             own = jax.vmap(lambda c: pull_own(c)[0])(drawn[:, :, :, :1])[:, :, 0]
@@ -123,11 +123,10 @@ def make_sampler(
         for n in turn:
             key = jax.random.fold_in(key, n)
         keys = jax.random.split(key, i.shape[0])
-        rows = i.shape[1] * span
-        return jax.lax.map(
-            lambda one: both(*one), (base, i, keys),
-            batch_size=divisor(at_once, entries // (rows * decoder.vocab)),
-        )  # fmt: skip
+        logits = i.shape[1] * span * decoder.vocab  # of a pack
+        packs = divisor(at_once, entries // logits)
+        held = packs * logits  # for each draw
+        return jax.lax.map(lambda one: both(*one), (base, i, keys), batch_size=packs)
 
     base_of = jax.jit(partial(run_base, decoder, layer=layer))
 

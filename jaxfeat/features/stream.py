@@ -4,28 +4,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxfeat.nn.blocks import residuals
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.types import Array, Batch, Tree, UserError, check_whole
+from jaxfeat.types import Array, Tree, UserError, check_whole, whole_batch
 
 Features = Callable[[Any, Array], Array]  # (what it is computed from, tokens [B, T]) -> [B, T, M]
 
 
-def read_layer(decoder: Decoder, layer: int) -> Callable[[Tree, Array], Array]:
-    """A function (params, tokens `[B, T]`) -> the residual `[B, T, D]` at layer k (0..N).
+def read_layer(decoder: Decoder, layer: int) -> Callable[..., Array]:
+    """A function (params, tokens `[B, T]`, mask=None) -> the residual `[B, T, D]` at layer k, 0..N.
 
-    `resid_post` of 0-based block b is layer b + 1. Every position is taken for real.
+    `resid_post` of 0-based block b is layer b + 1. Without a mask every position is real.
     """
     check_whole("layer", layer, 0, decoder.layers)
 
-    def read(params: Tree, tokens: Array) -> Array:
-        real = jnp.ones(tokens.shape, bool)
-        place = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-        batch = Batch(tokens, tokens, real, real, place)
-        return residuals(decoder, params, batch, hi=layer)[0][:, -1]
+    def read(params: Tree, tokens: Array, mask: Array | None = None) -> Array:
+        return residuals(decoder, params, whole_batch(tokens, mask), hi=layer)[0][:, -1]
 
     return read
 

@@ -25,8 +25,8 @@ from jaxfeat.types import Array, Tree, UserError, check_whole
 
 
 @dataclass(frozen=True)
-class Gemma2Config:
-    """Sizes of a Gemma 2."""
+class GemmaConfig:
+    """Sizes that Gemma 2 and 3 have in common."""
 
     vocab: int  # rows of the table of tokens
     width: int  # residual width D
@@ -40,11 +40,18 @@ class Gemma2Config:
     query_scalar: float = 256.0
     act: str = "gelu_pytorch_tanh"  # of the MLP, by Hugging Face's name
     eps: float = 1e-6  # of the norms
+    logit_softcap: float | None = None
+    tied: bool = True
+    dtype: str = "float32"  # of parameters and computation
+
+
+@dataclass(frozen=True)
+class Gemma2Config(GemmaConfig):
+    """Sizes of a Gemma 2."""
+
     rope: Rope = PLAIN
     attn_softcap: float | None = 50.0
     logit_softcap: float | None = 30.0
-    tied: bool = True
-    dtype: str = "float32"  # of parameters and computation
 
 
 def make_gemma2(config: Gemma2Config) -> Decoder:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxfeat.models.config_json import FULL, SLIDING, refuse_other, rope_of, take
-from jaxfeat.models.gemma2 import NORMS, make_gemma, read_gemma_sizes
+from jaxfeat.models.gemma2 import NORMS, GemmaConfig, make_gemma, read_gemma_sizes
 from jaxfeat.models.llama import HEAD_NORMS, names_of
 from jaxfeat.models.named_tensors import read_tree
 from jaxfeat.nn import attention
@@ -23,26 +23,11 @@ FAR = Rope(1e6)
 
 
 @dataclass(frozen=True)
-class Gemma3Config:
+class Gemma3Config(GemmaConfig):
     """Sizes of a Gemma 3 (its text model)."""
 
-    vocab: int  # rows of the table of tokens
-    width: int  # residual width D
-    heads: int  # attention heads H
-    groups: int  # key-value heads G
-    head_size: int  # K
-    layers: int  # blocks N
-    mlp: int  # MLP width F
-    slides: tuple[bool, ...]  # [N], which blocks see a window only
-    window: int = 4096  # keys that a query of such a block sees, its own included
-    query_scalar: float = 256.0
-    act: str = "gelu_pytorch_tanh"  # of the MLP, by Hugging Face's name
-    eps: float = 1e-6  # of the norms
     rope: Rope = FAR  # of blocks that see all
     local_rope: Rope = PLAIN  # of blocks that see a window
-    logit_softcap: float | None = None
-    tied: bool = True
-    dtype: str = "float32"  # of parameters and computation
 
 
 def make_gemma3(config: Gemma3Config) -> Decoder:

@@ -200,9 +200,9 @@ def _from_folder(folder: Path, dtype: str, digest: str | None = None) -> Pretrai
 
 def _check_depth(raw: dict[str, Any], tensors: int, file: Path) -> None:
     """Refuse a number of blocks that the checkpoint cannot hold, before anything is built."""
+    text = raw.get("text_config")
     for name in ("num_hidden_layers", "n_layer"):
-        found = raw.get(name, raw.get("text_config", {}).get(name) if isinstance(
-            raw.get("text_config"), dict) else None)  # fmt: skip
+        found = (text if isinstance(text, dict) else raw).get(name)
         if isinstance(found, int) and not 1 <= found <= tensors:
             raise UserError(f"{file}: {name} {found} given, 1..{tensors} (its tensors) needed")
 

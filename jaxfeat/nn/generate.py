@@ -6,7 +6,7 @@ from jax.core import Tracer
 
 from jaxfeat.nn.blocks import Cache, Edits, residuals, run_blocks
 from jaxfeat.nn.decoder import Decoder
-from jaxfeat.types import Array, Batch, Tree, UserError, check_tokens, check_whole
+from jaxfeat.types import Array, Tree, UserError, check_tokens, check_whole, whole_batch
 
 
 def generate(
@@ -56,9 +56,7 @@ def generate(
     if not decoder.causal:
         raise UserError("a bidirectional model does not continue a prompt")
     prompt, outer = prompt.astype(jnp.int32), params["outer"]
-    real = jnp.ones(prompt.shape, bool)
-    place = jnp.broadcast_to(jnp.arange(given, dtype=jnp.int32), prompt.shape)
-    batch = Batch(prompt, prompt, real, real, place)
+    batch = whole_batch(prompt)
     resid, acts = residuals(decoder, params, batch, edits=edits, want=("k", "v"))
     room = ((0, 0), (0, 0), (0, count - 1), (0, 0), (0, 0))
     keys, values = (jnp.pad(acts[name], room) for name in ("k", "v"))  # [B, N, S, G, ..]
