@@ -23,7 +23,9 @@ HISTOGRAM = (
 )
 PLANTED = (
     "A model built by hand, whose effects are known: Q as it is measured and as it is estimated "
-    "from gradients, against the known value (directions from direct to pre-cached)."
+    "from gradients, against the known value (directions from direct to pre-cached; the two ends, "
+    "where Q is 0 or all but undefined, are left out). The estimate is of second order, "
+    "the edits are not small."
 )
 AHEAD = (
     "Q against the share of a feature's direction that the look-ahead mapper for the next token "
@@ -121,7 +123,7 @@ def _distance(found: Found):
     ]
     panels = [figures.LinePanel("effect of an ablation", lines)]
     figure = figures.line_panels(
-        panels, x_label="tokens after the ablated one", y_label="KL (nats)", columns=1
+        panels, x_label="tokens after the ablated one", y_label="KL (nats)", columns=1, log_y=True
     )
     return figure, panels
 

@@ -62,6 +62,7 @@ def line_panels(
     columns: int = 3,
     zero: bool = False,
     log_x: bool = False,
+    log_y: bool = False,
 ) -> "Figure":
     """Small panels of curves with shaded 95 % bands and one legend below them.
 
@@ -71,7 +72,7 @@ def line_panels(
         share_y: one y range for all panels.
         columns: panels side by side.
         zero: draw the line y = 0.
-        log_x: a logarithmic x axis.
+        log_x, log_y: logarithmic axes.
     """
     with style():
         figure, grid = _grid(len(panels), columns, (2.7, 2.15), share_y)
@@ -95,6 +96,8 @@ def line_panels(
                 axes.xaxis.set_minor_formatter("")
             else:
                 _whole_ticks(axes, [v for line in panel.lines for v in np.asarray(line.x)])
+            if log_y:
+                axes.set_yscale("log")
             axes.margins(x=0.03)
         _label(grid, columns, x_label, y_label)
         _finish(figure, grid, panels, handles)
