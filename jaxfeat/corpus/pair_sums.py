@@ -73,7 +73,7 @@ def attention_sums(tokens: Array, score: Array, chunk: int) -> tuple[Array, Arra
 
     def add(sums: tuple, some: Array) -> tuple[tuple, None]:
         table, delta = sums
-        q = jnp.where(some[:, :1, None] < 0, 0.0, gradient_scores(some, score))[:, t, j]
+        q = jnp.where(some[:, :1] < 0, 0.0, gradient_scores(some, score)[:, t, j])
         at = _flat(some[:, t], some[:, j], vocab)
         return (
             table.at[at].add(q, mode="drop"),
@@ -88,9 +88,12 @@ def attention_sums(tokens: Array, score: Array, chunk: int) -> tuple[Array, Arra
 def gradient_scores(tokens: Array, score: Array) -> Array:
     """q `[N, T, T]` of sequences `[N, T+1]`: 0 for j > t (see `attention_sums`)."""
     length = tokens.shape[1] - 1
+    t, j = np.tril_indices(length)
     seen = np.tril(np.ones((length, length), bool))
     size = np.arange(1, length + 1)[:, None]
-    g = jnp.where(seen, score[tokens[:, 1:, None], tokens[:, None, :length]], 0.0)
+    read = score[tokens[:, t + 1], tokens[:, j]]  # the lower triangle alone: reading is dear
+    row = np.arange(length)[:, None]
+    g = jnp.where(seen, read[:, row * (row + 1) // 2 + np.minimum(np.arange(length), row)], 0.0)
     mean = jnp.sum(g, axis=-1, keepdims=True) / size
     return jnp.where(seen, (g - mean) / size, 0.0)
 

@@ -54,7 +54,7 @@ class Statistics(NamedTuple):
     @property
     def score(self) -> np.ndarray:
         """H = S_B Phi `[V, V]`: what a key adds to the logit of a next token, to leading order."""
-        return self.interchange @ self.context
+        return product(self.interchange, self.context)
 
 
 class FirstSums(NamedTuple):
@@ -120,7 +120,8 @@ def first_sums(tokens: Any, vocab: int, *, chunk: int | None = None) -> FirstSum
     follows = np.bincount(pairs.ravel(), minlength=vocab * vocab).reshape(vocab, vocab)
     with jax.enable_x64(True):
         sums = prefix_sums(jnp.asarray(tokens), vocab, chunk_of(length, _checked(chunk)))
-        return FirstSums(follows, *map(np.asarray, sums), count=pairs.size, length=length)
+        context, context2, current = map(np.asarray, sums)
+    return FirstSums(follows, context, context2, current, pairs.size, length)
 
 
 def second_sums(tokens: Any, score: Any, *, chunk: int | None = None) -> SecondSums:
@@ -128,8 +129,8 @@ def second_sums(tokens: Any, score: Any, *, chunk: int | None = None) -> SecondS
     tokens = check_sequences(tokens, len(score))
     with jax.enable_x64(True):
         size = chunk_of(tokens.shape[1] - 1, _checked(chunk))
-        sums = attention_sums(jnp.asarray(tokens), jnp.asarray(score, jnp.float64), size)
-        return SecondSums(*map(np.asarray, sums))
+        table, offset = attention_sums(jnp.asarray(tokens), jnp.asarray(score, jnp.float64), size)
+        return SecondSums(np.asarray(table), np.asarray(offset))
 
 
 def merge_first(a: FirstSums, b: FirstSums) -> FirstSums:
@@ -139,7 +140,14 @@ def merge_first(a: FirstSums, b: FirstSums) -> FirstSums:
             f"shards: T {a.length} and {b.length}, V {len(a.follows)} and {len(b.follows)} given, "
             "all shards need the same"
         )
-    return FirstSums(*(x + y for x, y in zip(a[:-1], b[:-1])), length=a.length)
+    return FirstSums(
+        follows=a.follows + b.follows,
+        context=a.context + b.context,
+        context2=a.context2 + b.context2,
+        current=a.current + b.current,
+        count=a.count + b.count,
+        length=a.length,
+    )
 
 
 def merge_second(a: SecondSums, b: SecondSums) -> SecondSums:
@@ -152,7 +160,7 @@ def merge_second(a: SecondSums, b: SecondSums) -> SecondSums:
 def score_of(first: FirstSums) -> np.ndarray:
     """H = S_B Phi `[V, V]`, which the second pass needs."""
     bigram, context = _bigram(first), _centred(first.context, first.count)
-    return bigram.T @ (bigram @ context)
+    return product(bigram.T, product(bigram, context))
 
 
 def finish(first: FirstSums, second: SecondSums) -> Statistics:
@@ -162,7 +170,7 @@ def finish(first: FirstSums, second: SecondSums) -> Statistics:
         unigram=first.follows.sum(1) / first.count,
         target=first.follows.sum(0) / first.count,
         bigram=bigram,
-        interchange=bigram.T @ bigram,
+        interchange=product(bigram.T, bigram),
         context=_centred(first.context, first.count),
         attention=second.attention / first.count,
         offset=second.offset / first.count,
@@ -173,6 +181,12 @@ def finish(first: FirstSums, second: SecondSums) -> Statistics:
     )
 
 
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`a @ b` in float64 on the accelerator."""
+    with jax.enable_x64(True):
+        return np.asarray(jnp.matmul(a, b, precision="highest"))
+
+
 def conditional(statistics: Statistics) -> np.ndarray:
     """P(j | i) `[V, V]` out of B; rows of tokens that never occur are 0."""
     s = statistics
@@ -180,7 +194,7 @@ def conditional(statistics: Statistics) -> np.ndarray:
 
 
 def pmi(statistics: Statistics) -> np.ndarray:
-    """ln P(i, j) / (P(i) P(j)) `[V, V]` in nats; pairs that never occur are 0, as if independent."""
+    """ln P(i, j) / (P(i) P(j)) `[V, V]` in nats; 0 for pairs that never occur."""
     s = statistics
     joint, alone = _pairs(s), np.outer(s.unigram, s.target)
     seen = joint > 0.5 / s.count  # the least a pair can have is 1 / NT

@@ -45,7 +45,7 @@ def test_row_and_column_sums():
     for sums in (found.bigram.sum(1), found.attention.sum(1), found.context.sum(0),
                  found.context2.sum(0), found.offset.sum()):  # fmt: skip
         assert np.abs(sums).max() < 1e-15
-    assert np.array_equal(found.interchange, found.interchange.T)
+    np.testing.assert_allclose(found.interchange, found.interchange.T, rtol=0, atol=1e-16)
     np.testing.assert_allclose(found.unigram.sum(), 1.0, rtol=1e-15)
     np.testing.assert_allclose(found.score, found.interchange @ found.context, rtol=1e-12)
 
