@@ -1,0 +1,85 @@
+"""Which settings does the experiment on token associations have, and which of them can work?"""
+
+import math
+from dataclasses import dataclass, field
+
+from experiments.toy_config import need
+from jaxfeat.data.text import BOUNDARIES
+from jaxfeat.data.words import HOW
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text is counted and descended on."""
+
+    path: str = ""
+    """Text, JSON lines, Parquet, a saved data set or one by name; "" generates stories."""
+    stories: int = 4000
+    """Stories to generate; of a path the most to read, 0: all."""
+    column: str = "text"
+    """Column of the text in Parquet, JSON lines and data sets."""
+    boundary: str = "auto"
+    """What parts the stories of a text file."""
+    vocab: int = 500
+    """Words that have an id, V (the most frequent)."""
+    length: int = 32
+    """Positions of a sequence, T; it has T+1 tokens."""
+    how: str = "auto"
+    """Sequences of whole "stories" without rare words, or "windows" with <unk>; auto chooses."""
+    sequences: int = 512
+    """Sequences taken at most, 0: all."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of `experiments.token_association`."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    layers: int = 3
+    """Blocks, L."""
+    rate: float = 0.1
+    """Learning rate, eta."""
+    ladder: tuple[int, ...] = (5, 10, 20, 40, 80, 160)
+    """Updates after which weights are compared."""
+    batch: int = 0
+    """Sequences an update; 0: all of them (plain descent)."""
+    statistics: str = "all"
+    """Sequences that the statistics count: all of them, or the "first" batch (as in the paper)."""
+    scale: float = 0.0
+    """Standard deviation of the Gaussian initialisation; 0: all weights 0, as the theory asks."""
+    seed: int = 0
+    """Of generated stories, of the order of batches, of shuffled text."""
+    words: tuple[str, ...] = ("red", "happy", "fish", "bird")
+    """Words whose neighbours are shown; those without an id are named and left out."""
+    top: int = 8
+    """Neighbours of a word."""
+    evaluated: int = 512
+    """Sequences that losses and attention ranks are taken on, at most."""
+    models: tuple[str, ...] = ()
+    """Instead of descending: a ladder of experiments.tinystories, or folders one a revision."""
+    run: int = 0
+    """Which of a ladder's runs (its seeds, from 0)."""
+    dtype: str = "float32"
+    """Of the maps of a large vocabulary and of pretrained models."""
+
+
+def check_settings(config: Config) -> None:
+    """Refuse settings that cannot work, whatever the text is."""
+    c, d = config, config.data
+    for name, least in (("layers", 1), ("seed", 0), ("batch", 0), ("top", 1), ("evaluated", 1),
+                        ("run", 0)):  # fmt: skip
+        need(name, getattr(c, name) >= least, getattr(c, name), f"at least {least}")
+    need("seed", c.seed < 2**32, c.seed, "0..2^32 - 1")
+    need("rate", math.isfinite(c.rate) and c.rate > 0, c.rate, "a finite number above 0")
+    need("scale", math.isfinite(c.scale) and c.scale >= 0, c.scale, "a finite number, 0 or more")
+    rising = all(a < b for a, b in zip(c.ladder, c.ladder[1:]))
+    need("ladder", bool(c.ladder) and c.ladder[0] >= 1 and rising, c.ladder,
+         "rising numbers of updates from 1 on")  # fmt: skip
+    need("statistics", c.statistics in ("all", "first"), c.statistics, "all or first")
+    need("statistics", c.statistics == "all" or c.batch > 0, c.statistics, "all without --batch")
+    need("dtype", c.dtype in ("float32", "float64"), c.dtype, "float32 or float64")
+    for name, least in (("stories", 0), ("vocab", 2), ("length", 2), ("sequences", 0)):
+        need(f"data.{name}", getattr(d, name) >= least, getattr(d, name), f"at least {least}")
+    need("data.stories", bool(d.path) or d.stories >= 16, d.stories, "at least 16 generated ones")
+    need("data.how", d.how in HOW, d.how, ", ".join(HOW))
+    need("data.boundary", d.boundary in BOUNDARIES, d.boundary, ", ".join(BOUNDARIES))
