@@ -7,7 +7,6 @@ To leading order (arXiv 2601.19208, Eq 12-13) the logits are a sum of two paths,
 with the closed form in place X (s eta B) and the paths through Phi^T B^T B = Phi^T S_B.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -46,7 +45,7 @@ def part_losses(weights: Weights, tokens: Any) -> dict[str, float]:
     return dict(zip(PARTS, [float(np.log(vocab)), *map(float, means)]))
 
 
-@functools.partial(jax.jit)
+@jax.jit
 def _losses(weights: Weights, through: Array, tokens: Array) -> Array:
     """Sums of losses `[3]` in float64: residual, attention, both."""
     length = tokens.shape[1] - 1
