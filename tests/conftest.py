@@ -14,6 +14,7 @@ import pytest
 # Doctests leave `builtins._` set, and tyro reads it while it is first imported.
 import tyro  # noqa: F401
 
+MOST_MAPPINGS = 20_000
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -48,6 +49,26 @@ def share_compilations():
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Forget compiled programs between modules before the kernel refuses to map more of them.
+
+    Each is a few mappings of memory, of which Linux allows a process 65,530; beyond them it ends
+    without a word. The folder of compilations keeps the programs.
+    """
+    if nextitem is not None and nextitem.path != item.path and mappings() > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
+
+
+def mappings():
+    """How many mappings of memory this process has; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/maps", "rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0
 
 
 def pytest_collection_modifyitems(items):
