@@ -37,12 +37,14 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     layers: int = 3
     """Blocks, L."""
-    rate: float = 0.1
+    rate: float = 0.2
     """Learning rate, eta."""
-    ladder: tuple[int, ...] = (5, 10, 20, 40, 80, 160)
+    ladder: tuple[int, ...] = (3, 5, 10, 20, 40, 80)
     """Updates after which weights are compared."""
     batch: int = 0
     """Sequences an update; 0: all of them (plain descent)."""
+    at_once: int = 0
+    """Sequences whose gradient is taken together, which bounds the memory; 0: all of an update."""
     statistics: str = "all"
     """Sequences that the statistics count: all of them, or the "first" batch (as in the paper)."""
     scale: float = 0.0
@@ -66,8 +68,8 @@ class Config:
 def check_settings(config: Config) -> None:
     """Refuse settings that cannot work, whatever the text is."""
     c, d = config, config.data
-    for name, least in (("layers", 1), ("seed", 0), ("batch", 0), ("top", 1), ("evaluated", 1),
-                        ("run", 0)):  # fmt: skip
+    for name, least in (("layers", 1), ("seed", 0), ("batch", 0), ("at_once", 0), ("top", 1),
+                        ("evaluated", 1), ("run", 0)):  # fmt: skip
         need(name, getattr(c, name) >= least, getattr(c, name), f"at least {least}")
     need("seed", c.seed < 2**32, c.seed, "0..2^32 - 1")
     need("rate", math.isfinite(c.rate) and c.rate > 0, c.rate, "a finite number above 0")
@@ -77,6 +79,7 @@ def check_settings(config: Config) -> None:
          "rising numbers of updates from 1 on")  # fmt: skip
     need("statistics", c.statistics in ("all", "first"), c.statistics, "all or first")
     need("statistics", c.statistics == "all" or c.batch > 0, c.statistics, "all without --batch")
+    need("at_once", c.at_once <= c.batch or not c.batch, c.at_once, f"0..{c.batch}, --batch")
     need("dtype", c.dtype in ("float32", "float64"), c.dtype, "float32 or float64")
     for name, least in (("stories", 0), ("vocab", 2), ("length", 2), ("sequences", 0)):
         need(f"data.{name}", getattr(d, name) >= least, getattr(d, name), f"at least {least}")

@@ -16,6 +16,7 @@ import tyro  # noqa: F401
 
 MOST_MAPPINGS = 20_000
 
+
 def pytest_addoption(parser):
     parser.addoption(
         "--golden",

@@ -63,6 +63,7 @@ def line_panels(
     zero: bool = False,
     log_x: bool = False,
     log_y: bool = False,
+    x_ticks: Sequence[float] | None = None,
 ) -> "Figure":
     """Small panels of curves with shaded 95 % bands and one legend below them.
 
@@ -73,6 +74,7 @@ def line_panels(
         columns: panels side by side.
         zero: draw the line y = 0.
         log_x, log_y: logarithmic axes.
+        x_ticks: where the x axis is marked, if not at round numbers.
     """
     with style():
         figure, grid = _grid(len(panels), columns, (2.7, 2.15), share_y)
@@ -96,6 +98,8 @@ def line_panels(
                 axes.xaxis.set_minor_formatter("")
             else:
                 _whole_ticks(axes, [v for line in panel.lines for v in np.asarray(line.x)])
+            if x_ticks is not None:
+                axes.set_xticks(x_ticks, [f"{x:.3g}" for x in x_ticks])
             if log_y:
                 axes.set_yscale("log")
             axes.margins(x=0.03)
@@ -155,12 +159,14 @@ def scatter_panels(
     columns: int = 3,
     log_x: bool = False,
     log_y: bool = False,
+    equal: bool = False,
 ) -> "Figure":
     """Clouds of points, one for each `Line` of a panel, with one legend below.
 
     Args:
         panels, x_label, y_label, share_y, columns: as in `line_panels`; nothing joins the points.
         log_x, log_y: logarithmic axes.
+        equal: draw the diagonal, on which x = y.
     """
     with style():
         figure, grid = _grid(len(panels), columns, (3.2, 2.6), share_y)
@@ -173,6 +179,8 @@ def scatter_panels(
                 look = {"color": hues[line.label], "alpha": 0.6, "linewidths": 0}
                 handle = axes.scatter(line.x, line.y, s=13, **look)
                 handles.setdefault(line.label, handle)
+            if equal:
+                axes.axline((1.0, 1.0), (2.0, 2.0), color=SOFT, linewidth=0.8, zorder=1.5)
             axes.set_xscale("log" if log_x else "linear")
             axes.set_yscale("log" if log_y else "linear")
         _label(grid, columns, x_label, y_label)
