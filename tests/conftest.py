@@ -88,7 +88,16 @@ def pytest_generate_tests(metafunc):
         return
     folder = golden_folder(metafunc.config)
     files = sorted(file for pattern in metafunc.module.GOLDEN for file in folder.glob(pattern))
-    metafunc.parametrize("golden", files, ids=[file.stem for file in files])
+    cases = [pytest.param(f, id=f.stem, marks=_marks(metafunc, f)) for f in files]
+    metafunc.parametrize("golden", cases)
+
+
+def _marks(metafunc, file):
+    """Files in the module's SLOW are slow, unless a whole golden folder is checked."""
+    whole = metafunc.config.getoption("golden") is not None
+    return (
+        pytest.mark.slow if not whole and file.stem in getattr(metafunc.module, "SLOW", ()) else ()
+    )
 
 
 def pytest_report_collectionfinish(config, items):

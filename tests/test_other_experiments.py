@@ -32,7 +32,14 @@ OTHERS = {
 }
 
 
-@pytest.fixture(scope="module", params=OTHERS, ids=lambda of: of.__name__.split(".")[-1])
+SMOKES = [
+    pytest.param(of, id=of.__name__.split(".")[-1],
+                 marks=[pytest.mark.slow] if of is conditioned_majority else [])
+    for of in OTHERS
+]  # component_control trains on Conditioned Majority too  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SMOKES)
 def other(request, tmp_path_factory):
     """One run of another experiment's smoke preset, with sockets blocked."""
     out = tmp_path_factory.mktemp("runs") / "other"
@@ -171,6 +178,7 @@ def test_every_preset_can_work():
             of.check(config)
 
 
+@pytest.mark.slow
 def test_recorded_games(tmp_path):
     """Real games on both sides of the split; records of one side alone are refused."""
     games = np.asarray(sample_games(jax.random.key(0), 40, 8))

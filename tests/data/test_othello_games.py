@@ -39,6 +39,7 @@ def test_symmetries(size):
                                   opening_hash(games, size))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_split():
     """About an eighth is held out; no opening of one side occurs on the other, up to symmetry."""
     train = np.asarray(draw_games(KEY, 300, 6, split="train"))

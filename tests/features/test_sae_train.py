@@ -49,6 +49,7 @@ def rows_of(count, width=6, seed=2):
     return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_planted_directions():
     """Two seeds find what is there, each in its own way, and the same key the same bits."""
     first, again, other = (train_sae(jax.random.key(n), FOUND, CONFIG) for n in (0, 0, 1))

@@ -32,6 +32,7 @@ from jaxfeat.nn.route import myopic
 from jaxfeat.train.step import TrainState, init_state, make_update
 
 GOLDEN = ("split/*_traj_*.npz",)
+SLOW = ("case1_traj_split_myopic",)
 QUICK = {"xla_backend_optimization_level": 0}  # half the time to compile
 KINDS = ("tied", "myopic", "split", "split_myopic", "untied")
 PARTS = ("direct", "pre-cached", "shared")

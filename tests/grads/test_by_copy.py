@@ -85,8 +85,11 @@ def double_sum(risk_grad, step, blocks_axis=1):
 
 @pytest.mark.parametrize(
     ("rule", "copies", "by_copy"),
-    [("adam", None, (0, 3)), ("sgd", None, ALL), ("adam", (0, 3), ALL)],
-    ids=["adam", "sgd", "untied"],
+    [
+        pytest.param("adam", None, (0, 3), id="adam"),
+        pytest.param("sgd", None, ALL, id="sgd", marks=pytest.mark.slow),
+        pytest.param("adam", (0, 3), ALL, id="untied", marks=pytest.mark.slow),
+    ],
 )
 def test_brute_force(rule, copies, by_copy):
     """Same copy = the diagonal of the double sum; the rest = what tied copies add; both sum up."""
@@ -117,7 +120,7 @@ def test_brute_force(rule, copies, by_copy):
         assert np.abs(whole - same).max() > 1e-3 * np.abs(whole).max()
 
 
-@pytest.mark.parametrize("rule", ["adam", "decayed"])
+@pytest.mark.parametrize("rule", ["adam", pytest.param("decayed", marks=pytest.mark.slow)])
 def test_untied_has_no_other_copy(rule):
     """Where every position has parameters of its own, other copies get exactly nothing."""
     with jax.enable_x64(True):
@@ -146,6 +149,7 @@ def test_untied_has_no_other_copy(rule):
             influence_by_copy(made["ledger"], other, np.eye(8))
 
 
+@pytest.mark.slow
 def test_decay_is_a_part_of_its_own():
     """Its movement is the Jacobian on what decay took; the four parts sum to the real change."""
     with jax.enable_x64(True):
@@ -162,6 +166,7 @@ def test_decay_is_a_part_of_its_own():
         assert np.abs(movement.along[:, 3]).max() > 10 * gap
 
 
+@pytest.mark.slow
 def test_by_copy_changes_nothing_else():
     """The main ledger is the same with and without the parts by copy."""
     with jax.enable_x64(True):

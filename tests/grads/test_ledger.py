@@ -73,6 +73,7 @@ def test_equals_two_runs(stretch, centred, half):
     close(told.remainder, told.risk_start - told.risk_stop - sum(told[:3]), 1e-12)
 
 
+@pytest.mark.slow
 def test_float32():
     """The same in float32, the definition in float64 on what it saw."""
     found, ledger = tracked.trace("float32", 1), tracked.ledger("float32", 1)
@@ -107,6 +108,7 @@ def test_movements_by_forward_mode():
     assert share.max() < 1e-3
 
 
+@pytest.mark.slow
 def test_grouping_and_left_end():
     """Rows and examples at once change nothing; ends="start" takes the left end alone."""
     with jax.enable_x64(True):

@@ -45,6 +45,10 @@ VARIANTS = {
     "both": ("myopic", (0, 3)),
     "fully_untied": ("full", tuple(range(LENGTH))),
 }
+VARIANT_CASES = [
+    pytest.param(name, marks=pytest.mark.slow if name in ("both", "fully_untied") else ())
+    for name in VARIANTS
+]
 DECODER = tiny.gpt2(1, dtype="float64")
 
 
@@ -122,7 +126,7 @@ def minus(a, b):
     return jax.tree.map(np.subtract, a, b)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", VARIANT_CASES)
 def test_adam(variant):
     """After each update: moments sum to Adam's mu, steps to the parameters' change."""
     rule, (_, found) = RULES["adam"], seen(variant)
@@ -161,6 +165,7 @@ def test_sgd(variant):
             close(jax.tree.map(lambda *x: RATE * sum(x), *parts), change, 1e-12)
 
 
+@pytest.mark.slow
 def test_momentum():
     """Each component keeps a trace of its own; the steps sum to the parameters' change."""
     found, decay = seen("tied", "momentum")[1], RULES["momentum"].b1

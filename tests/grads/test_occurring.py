@@ -54,7 +54,15 @@ def moved(occurring, copies=None, by_copy=None, held_seed=9):
         return jax.tree.map(np.asarray, (window, movement))
 
 
-@pytest.mark.parametrize("copies, by_copy", [(None, None), ((0, 3), None), (None, (0, 3))], ids=str)
+@pytest.mark.parametrize(
+    ("copies", "by_copy"),
+    [
+        (None, None),
+        pytest.param((0, 3), None, marks=pytest.mark.slow),
+        pytest.param(None, (0, 3), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_exact(copies, by_copy):
     """Movements, along gradient steps and the same copy too, and sizes; what is left out is 0."""
     (whole, expected), (kept, found) = (moved(o, copies, by_copy) for o in (False, True))

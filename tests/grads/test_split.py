@@ -87,11 +87,15 @@ slow = pytest.mark.slow
 # model, pads of row n: n times, their side, nodes, how the work is grouped, route, copies
 CASES = [
     pytest.param(GPT2_2, 1, "right", SOME, {}, None, None, id="gpt2-full", marks=slow),
-    pytest.param(GPT2_1, 2, "left", BOTH_ENDS, BY_TWO, "window", None, id="gpt2-window"),
+    pytest.param(
+        GPT2_1, 2, "left", BOTH_ENDS, BY_TWO, "window", None, id="gpt2-window", marks=slow
+    ),
     pytest.param(GPT2_1, 0, "right", BOTH_ENDS, BY_TWO, "blocked", None, id="gpt2-blocked"),
     pytest.param(GPT2_1, 1, "right", BOTH_ENDS, BY_TWO, "scaled", None, id="gpt2-scaled"),
     pytest.param(GPT2_1, 1, "left", BOTH_ENDS, BY_TWO, "weights", None, id="gpt2-weights"),
-    pytest.param(GPT2_2, 1, "right", SOME, BY_TWO, "by_block", None, id="gpt2-by-block"),
+    pytest.param(
+        GPT2_2, 1, "right", SOME, BY_TWO, "by_block", None, id="gpt2-by-block", marks=slow
+    ),
     pytest.param(USER, 1, "left", USER_NODES, AT_ONCE, None, None, id="user-full"),
     pytest.param(USER, 1, "right", LOW, {"chunks": 1}, "myopic", (0, 2), id="user-unequal-myopic"),
     pytest.param(
@@ -134,6 +138,7 @@ def test_float32():
     close(jax.tree.map(lambda d, p, s: d + p + s, *found), each, 1e-5)
 
 
+@pytest.mark.slow
 def test_examples_apart():
     """Example i has the same components in batches of 1, 2 and 7; examples add up."""
 
@@ -155,6 +160,7 @@ def test_examples_apart():
         close(run(params, batch, count), summed, 1e-12)
 
 
+@pytest.mark.slow
 def test_user_model_under_vmap():
     """A model of plain functions, vmapped over its parameters, equals one at a time."""
     with jax.enable_x64(True):

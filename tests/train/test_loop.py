@@ -71,6 +71,7 @@ def test_traced_once():
     assert not CALLS and moved[0] > moved[1] > moved[2] == 0
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side():
     """Under vmap each seed is what it is alone."""
     inits = [small.params(seed) for seed in (0, 1)]
@@ -88,6 +89,7 @@ def test_seeds_side_by_side():
         near(tree.index(runs, seed).tracked.sums, run.tracked.sums, 1e-3)
 
 
+@pytest.mark.slow
 def test_strided():
     """Two windows of two updates: their ledger is that of the steps taken by hand."""
     run, losses = small.interval(stride=2)(small.start(), KEY, jnp.float32(RATE))
@@ -238,6 +240,7 @@ def test_ladder(tmp_path):
         train(stretch, small.start(False), KEY, RATE, steps=8, every=4, ladder=(1,))
 
 
+@pytest.mark.slow
 def test_stretch_is_a_window():
     """A window of any length is that of the strided interval; seeds run side by side."""
     stretch = make_stretch(small.UPDATE, small.SAMPLE, 6, watch=small.WATCH)

@@ -57,6 +57,7 @@ def test_equals_the_scanned_run(whole):
     np.testing.assert_allclose(found.tracked.tally.moved, moved, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_plain_steps_beside():
     """What is measured beside Adam's steps has a ledger and, with given features, a tally."""
     watch = WATCH._replace(stride=4, tracker=WATCH.tracker._replace(also_sgd=True))
@@ -83,6 +84,7 @@ def test_theta_is_the_update_alone(whole):
     same(state.params, found.params)
 
 
+@pytest.mark.slow
 def test_spans():
     """Two spans one after the other and a gap: what the whole run saw in them.
 
