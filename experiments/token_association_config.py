@@ -57,19 +57,13 @@ class Config:
     """Neighbours of a word."""
     evaluated: int = 512
     """Sequences that losses and attention ranks are taken on, at most."""
-    models: tuple[str, ...] = ()
-    """Instead of descending: a ladder of experiments.tinystories, or folders one a revision."""
-    run: int = 0
-    """Which of a ladder's runs (its seeds, from 0)."""
-    dtype: str = "float32"
-    """Of the maps of a large vocabulary and of pretrained models."""
 
 
 def check_settings(config: Config) -> None:
     """Refuse settings that cannot work, whatever the text is."""
     c, d = config, config.data
     for name, least in (("layers", 1), ("seed", 0), ("batch", 0), ("at_once", 0), ("top", 1),
-                        ("evaluated", 1), ("run", 0)):  # fmt: skip
+                        ("evaluated", 1)):  # fmt: skip
         need(name, getattr(c, name) >= least, getattr(c, name), f"at least {least}")
     need("seed", c.seed < 2**32, c.seed, "0..2^32 - 1")
     need("rate", math.isfinite(c.rate) and c.rate > 0, c.rate, "a finite number above 0")
@@ -80,7 +74,6 @@ def check_settings(config: Config) -> None:
     need("statistics", c.statistics in ("all", "first"), c.statistics, "all or first")
     need("statistics", c.statistics == "all" or c.batch > 0, c.statistics, "all without --batch")
     need("at_once", c.at_once <= c.batch or not c.batch, c.at_once, f"0..{c.batch}, --batch")
-    need("dtype", c.dtype in ("float32", "float64"), c.dtype, "float32 or float64")
     for name, least in (("stories", 0), ("vocab", 2), ("length", 2), ("sequences", 0)):
         need(f"data.{name}", getattr(d, name) >= least, getattr(d, name), f"at least {least}")
     need("data.stories", bool(d.path) or d.stories >= 16, d.stories, "at least 16 generated ones")

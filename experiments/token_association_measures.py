@@ -71,8 +71,8 @@ def measure(config: Config, data: Data, maps: Maps, workdir: Path, shown: Progre
     c, tokens = config, data.tokens[: config.evaluated]
     wrong = wrong_maps(maps.text, maps.shuffled)
     score, rungs = maps.text.score, []
-    for n, step in enumerate(c.ladder):
-        shown.begin(f"rung {step}", n, len(c.ladder))
+    shown.begin("", 0, len(c.ladder))
+    for step in c.ladder:
         rungs.append(_rung(c, maps, wrong, score, tokens, load_weights(workdir, step), step))
         shown.tick(rungs[-1].losses["learned"][WHOLE], steps=1)
     learned = load_weights(workdir, c.ladder[-1])

@@ -42,7 +42,10 @@ def claims(found: Found) -> list[Claim]:
     if not rungs:
         why = f"No rung lies at or below s eta = {WITHIN:g}; --ladder or --rate gives one."
         return [Claim("Early weights follow their closed form", "undecided", why)]
-    reached = {n: min(least(r.rows, n, "beyond") for r in rungs) for n in NAMES}
+    reached = {n: _lowest([least(r.rows, n, "beyond") for r in rungs]) for n in NAMES}
+    if any(np.isnan(reached[n]) for n in NAMES):
+        why = "No rung up to s eta = 1 has the three updates that W and P need to leave 0."
+        return [Claim("Early weights follow their closed form", "undecided", why)]
     told = lambda names: ", ".join(f"{SYMBOLS[n]} {reached[n]:.5f}" for n in names)
     up_to = f"up to s eta = {s_eta(found, rungs[-1]):.3g}"
     word = lambda good: "holds" if good else "does not hold"
@@ -58,7 +61,7 @@ def claims(found: Found) -> list[Claim]:
             f"Least cosine {up_to}: {told(['position'])} ({GOOD} asked).",
         ),
     ]  # fmt: skip
-    margins = {n: min(_margin(r, n) for r in rungs) for n in NAMES}
+    margins = {n: _lowest([_margin(r, n) for r in rungs]) for n in NAMES}
     worst = min(margins, key=lambda n: margins[n])
     made.append(Claim(
         "Each weight is nearer to its own map than to any wrong one",
@@ -67,6 +70,11 @@ def claims(found: Found) -> list[Claim]:
         "beyond the null, over the other weights' maps and those of shuffled text.",
     ))  # fmt: skip
     return made
+
+
+def _lowest(values: list[float]) -> float:
+    """The least of what is known; NaN where nothing is: weights that are still 0."""
+    return min((v for v in values if np.isfinite(v)), default=float("nan"))
 
 
 def _margin(rung: Rung, name: str) -> float:

@@ -47,6 +47,18 @@ def order_key(config: Config) -> Array:
     return jax.random.fold_in(jax.random.key(config.seed), 1)
 
 
+def _gradient(params: Tree, tokens: Array, at_once: int) -> tuple[Array, Tree]:
+    """Loss and gradient of all sequences, some at a time."""
+    grad = jax.value_and_grad(mean_loss)
+    if not at_once or at_once == len(tokens):
+        return grad(params, tokens)
+    parts = tokens.reshape(-1, at_once, tokens.shape[1])
+    add = lambda total, some: (jax.tree.map(jnp.add, total, grad(params, some)), None)
+    zero = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
+    total, _ = jax.lax.scan(add, zero, parts)
+    return jax.tree.map(lambda x: x / len(parts), total)
+
+
 def descend(config: Config, tokens: np.ndarray, workdir: Path) -> None:
     """Descend to the last rung; rungs that are kept are not made again."""
     c, length = config, tokens.shape[1] - 1
@@ -56,7 +68,7 @@ def descend(config: Config, tokens: np.ndarray, workdir: Path) -> None:
     def run(params: Tree, tokens: Array, start: Array, stop: Array) -> tuple[Tree, Array]:
         def one(step: Array, carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
             rows = batch_rows(c, key, step, len(tokens)) if c.batch else slice(None)
-            loss, grads = jax.value_and_grad(mean_loss)(carry[0], tokens[rows])
+            loss, grads = _gradient(carry[0], tokens[rows], c.at_once)
             return jax.tree.map(lambda p, g: p - c.rate * g, carry[0], grads), loss
 
         return jax.lax.fori_loop(start, stop, one, (params, jnp.float32(0)))
