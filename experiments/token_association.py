@@ -31,7 +31,7 @@ PRESETS = {
         data=DataConfig(stories=60, vocab=40, length=6, sequences=24), layers=2,
         ladder=(2, 4, 6), words=("the", "fish"), evaluated=12, top=3,
     ),
-    "quick": Config(),
+    "quick": Config(words=("lived", "morning", "friends", "named")),
     "local": Config(
         data=DataConfig(path="stories.txt", stories=0, vocab=1000, length=64, sequences=128),
         evaluated=128,
