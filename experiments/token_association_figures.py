@@ -42,8 +42,8 @@ REMOVED = (
 )
 RANKS = (
     "Does learned attention rank a context as q does? Spearman's correlation within queries, mean "
-    "over queries. The ranks of q depend on the next token, which no score can know: even the closed "
-    "form agrees in part."
+    "over queries. The ranks of q depend on the next token, which no score can know: even the "
+    "closed form agrees in part only."
 )
 BY_QUERY = "The same at the last rung by query: later ones have more tokens to rank."
 SCATTER = (
