@@ -7,13 +7,12 @@ import numpy as np
 
 from experiments.token_association_config import Config, DataConfig
 from jaxfeat.corpus.closed_form import Weights
-from jaxfeat.corpus.sequences import check_sequences
+from jaxfeat.corpus.sequences import check_sequences, shuffle_tokens
 from jaxfeat.corpus.statistics import Statistics, corpus_statistics
 from jaxfeat.corpus.unigram_null import null_terms
-from jaxfeat.data.order import epoch_rows
 from jaxfeat.data.stories import make_stories
 from jaxfeat.data.text import read_corpus
-from jaxfeat.data.words import Words, shuffled, word_sequences
+from jaxfeat.data.words import Words, word_sequences
 from jaxfeat.types import UserError
 
 GENERATED = "generated stories"
@@ -71,14 +70,9 @@ def load_data(config: DataConfig, seed: int) -> Data:
     return Data(words, tokens, source, told)
 
 
-def batch_rows(config: Config, key, step, count: int):
-    """Which sequences an update sees."""
-    return epoch_rows(key, step, config.batch, count)
-
-
 def make_maps(config: Config, tokens: np.ndarray) -> Maps:
     """Statistics of the sequences that the theory is asked about."""
     check_sequences(tokens, config.data.vocab)
     text = corpus_statistics(tokens, config.data.vocab)
-    control = corpus_statistics(shuffled(tokens, config.seed), config.data.vocab)
+    control = corpus_statistics(shuffle_tokens(tokens, config.seed), config.data.vocab)
     return Maps(text, control, null_terms(text))

@@ -71,6 +71,17 @@ def _x(found: Found) -> list[float]:
     return [s_eta(found, r) for r in found.rungs]
 
 
+def _over_training(
+    found: Found, panels: list, y_label: str, columns: int = 1, log_y: bool = False
+) -> Any:
+    """Panels of curves over s eta, marked at the rungs."""
+    figure = draw.line_panels(
+        panels, x_label=X, y_label=y_label, columns=columns, log_x=True, log_y=log_y,
+        x_ticks=_x(found),
+    )  # fmt: skip
+    return figure, panels
+
+
 def _cosines(found: Found) -> Any:
     """Raw, beyond the null and of the nearest wrong map, a panel a weight."""
     panels = []
@@ -83,10 +94,7 @@ def _cosines(found: Found) -> Any:
             draw.Line("nearest wrong map, without the null", _x(found), wrong),
         ]
         panels.append(draw.LinePanel(SYMBOLS[name], lines))
-    figure = draw.line_panels(
-        panels, x_label=X, y_label="cosine", log_x=True, columns=4, x_ticks=_x(found)
-    )
-    return figure, panels
+    return _over_training(found, panels, "cosine", columns=4)
 
 
 def _errors(found: Found) -> Any:
@@ -101,11 +109,7 @@ def _errors(found: Found) -> Any:
             after = [largest(r.next_rows, name) for r in found.rungs]
             lines.insert(1, draw.Line("with the next order", _x(found), after))
         panels.append(draw.LinePanel(SYMBOLS[name], lines))
-    figure = draw.line_panels(
-        panels, x_label=X, y_label="relative error", log_x=True, log_y=True, columns=4,
-        x_ticks=_x(found),
-    )  # fmt: skip
-    return figure, panels
+    return _over_training(found, panels, "relative error", columns=4, log_y=True)
 
 
 def _departures(found: Found) -> Any:
@@ -115,11 +119,7 @@ def _departures(found: Found) -> Any:
         for name, words in ASSUMPTIONS.items()
     ]
     panels = [draw.LinePanel("left assumptions", lines)]
-    figure = draw.line_panels(
-        panels, x_label=X, y_label="relative distance", log_x=True, log_y=True, columns=1,
-        x_ticks=_x(found),
-    )  # fmt: skip
-    return figure, panels
+    return _over_training(found, panels, "relative distance", log_y=True)
 
 
 def _losses(found: Found) -> Any:
@@ -133,10 +133,7 @@ def _losses(found: Found) -> Any:
         )
         for form in FORMS
     ]  # fmt: skip
-    figure = draw.line_panels(
-        panels, x_label=X, y_label="loss (nats a token)", log_x=True, columns=2, x_ticks=_x(found)
-    )
-    return figure, panels
+    return _over_training(found, panels, "loss (nats a token)", columns=2)
 
 
 def _removed(found: Found) -> Any:
@@ -155,10 +152,7 @@ def _ranks(found: Found) -> Any:
     lines = [draw.Line(f"block {b + 1}", _x(found), [r.ranks.mean[b] for r in found.rungs])
              for b in range(found.config.layers)]  # fmt: skip
     panels = [draw.LinePanel("learned attention and q", lines)]
-    figure = draw.line_panels(
-        panels, x_label=X, y_label="rank correlation", log_x=True, columns=1, x_ticks=_x(found)
-    )
-    return figure, panels
+    return _over_training(found, panels, "rank correlation")
 
 
 def _ranks_by_query(found: Found) -> Any:

@@ -1,5 +1,6 @@
 """What is measured at every rung of a descent, and at its end?"""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,20 +125,23 @@ _chunk_loss = jax.jit(mean_loss)
 def _removed(learned: Weights, predicted: Weights, tokens: np.ndarray) -> dict[str, float]:
     """The loss without the projection of one weight on its leading term, by weight and block; of
     several blocks also without those of all."""
+    layers = range(1, len(learned.value) + 1)
+    loss = lambda name, blocks: _loss(_without(learned, predicted, name, blocks), tokens)
     found = {"nothing": _loss(learned, tokens)}
-    for name, block, weight in blocks_of(learned):
-        whole = np.array(getattr(learned, name))
-        term = getattr(predicted, name)
-        if block:
-            whole[block - 1] = remove_projection(weight, term[block - 1])
-        else:
-            whole = remove_projection(weight, term)
-        found[label(name, block)] = _loss(learned._replace(**{name: whole}), tokens)
-    for name in NAMES[1:] if len(learned.value) > 1 else ():
-        pairs = zip(getattr(learned, name), getattr(predicted, name), strict=True)
-        whole = np.stack([remove_projection(a, b) for a, b in pairs])
-        found[f"{SYMBOLS[name]}, all"] = _loss(learned._replace(**{name: whole}), tokens)
+    for name, block, _ in blocks_of(learned):
+        found[label(name, block)] = loss(name, [block])
+    for name in NAMES[1:] if len(layers) > 1 else ():
+        found[f"{SYMBOLS[name]}, all"] = loss(name, layers)
     return found
+
+
+def _without(learned: Weights, predicted: Weights, name: str, blocks: Iterable[int]) -> Weights:
+    """The weights less the projections of some blocks (from 1; 0: W_O) on their leading terms."""
+    whole, term = np.array(getattr(learned, name)), getattr(predicted, name)
+    for block in blocks:
+        at = block - 1 if block else slice(None)
+        whole[at] = remove_projection(whole[at], term[at])
+    return learned._replace(**{name: whole})
 
 
 def label(name: str, block: int) -> str:

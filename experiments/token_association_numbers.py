@@ -113,7 +113,7 @@ def ending(found: Found) -> str:
     held = [c for c in found.rungs[0].conditions if not c.holds]
     why = (
         f" At s eta = {s_eta(found, at):.3g} the model has left what the theory assumes by "
-        f"(relative distance) {told}. The first of these breaks first."
+        f"(relative distance) {told}. The first of these is left furthest."
     )
     if broken:
         why += f" The theorem's conditions that fail there: {', '.join(broken)}"

@@ -4,6 +4,7 @@
 that a run goes on from its last rung bit for bit.
 """
 
+from itertools import takewhile
 from pathlib import Path
 
 import jax
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.token_association_config import Config
-from experiments.token_association_data import batch_rows
 from jaxfeat.corpus.closed_form import NAMES, Weights, params_of, weights_of
+from jaxfeat.data.order import epoch_rows
 from jaxfeat.io.arrays import load_arrays, save_arrays
 from jaxfeat.models.onehot import OneHotConfig, make_onehot, mean_loss
 from jaxfeat.run import folder
@@ -39,7 +40,7 @@ def first_rows(config: Config, count: int) -> np.ndarray:
     """Which sequences the statistics count: the first batch, or all."""
     if config.statistics == "all":
         return np.arange(count)
-    return np.asarray(batch_rows(config, order_key(config), jnp.uint32(0), count))
+    return np.asarray(epoch_rows(order_key(config), jnp.uint32(0), config.batch, count))
 
 
 def order_key(config: Config) -> Array:
@@ -60,20 +61,20 @@ def _gradient(params: Tree, tokens: Array, at_once: int) -> tuple[Array, Tree]:
 
 
 def descend(config: Config, tokens: np.ndarray, workdir: Path) -> None:
-    """Descend to the last rung; rungs that are kept are not made again."""
+    """Descend to the last rung; the first rungs that are kept are not made again."""
     c, length = config, tokens.shape[1] - 1
     key, held = order_key(c), jnp.asarray(tokens)
 
     @jax.jit
     def run(params: Tree, tokens: Array, start: Array, stop: Array) -> tuple[Tree, Array]:
         def one(step: Array, carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
-            rows = batch_rows(c, key, step, len(tokens)) if c.batch else slice(None)
+            rows = epoch_rows(key, step, c.batch, len(tokens)) if c.batch else slice(None)
             loss, grads = _gradient(carry[0], tokens[rows], c.at_once)
             return jax.tree.map(lambda p, g: p - c.rate * g, carry[0], grads), loss
 
         return jax.lax.fori_loop(start, stop, one, (params, jnp.float32(0)))
 
-    done = [step for step in c.ladder if rung(workdir, step).exists()]
+    done = list(takewhile(lambda step: rung(workdir, step).exists(), c.ladder))
     start = done[-1] if done else 0
     if done:
         params = jax.tree.map(jnp.asarray, params_of(load_weights(workdir, start)))

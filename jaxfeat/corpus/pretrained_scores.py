@@ -75,12 +75,6 @@ def cut_texts(texts: Sequence[Any], length: int) -> tuple[np.ndarray, int]:
     return np.stack(kept), len(texts) - len(kept)
 
 
-def shuffle_tokens(tokens: np.ndarray, seed: int = 0) -> np.ndarray:
-    """A corpus of the same tokens in random order: the control that keeps frequencies alone."""
-    flat = np.random.default_rng(seed).permutation(np.asarray(tokens).reshape(-1))
-    return flat.reshape(np.shape(tokens))
-
-
 def make_theories(tokens: np.ndarray, vocab: int, *, dtype: str = "float64") -> Theories:
     """The two maps of a corpus.
 

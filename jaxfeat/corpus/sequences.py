@@ -65,3 +65,17 @@ def cut_sequences(ids: Any, length: int) -> np.ndarray:
         )
     count = len(ids) // (length + 1)
     return ids[: count * (length + 1)].reshape(count, length + 1)
+
+
+def shuffle_tokens(tokens: Any, seed: int = 0) -> np.ndarray:
+    """The same tokens in random order over the whole corpus: shares stay, all context goes.
+
+    Args:
+        tokens: any shape. seed: of NumPy's default generator.
+
+    >>> sorted(shuffle_tokens([[0, 1], [2, 3]]).ravel().tolist())
+    [0, 1, 2, 3]
+    """
+    tokens = np.asarray(tokens)
+    order = np.random.default_rng(check_whole("seed", seed, 0)).permutation(tokens.size)
+    return tokens.ravel()[order].reshape(tokens.shape)

@@ -36,11 +36,6 @@ class Departures(NamedTuple):
     attention: float
     residual: float
 
-    @property
-    def first(self) -> str:
-        """The assumption that is left furthest."""
-        return max(self._asdict().items(), key=lambda pair: pair[1])[0]
-
 
 def departures(params: Tree, tokens: Any) -> Departures:
     """How far a one-hot model has left the assumptions of the closed form; 0 at zero weights.

@@ -9,7 +9,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -99,20 +99,6 @@ def word_sequences(
     if not len(found.ids):
         _refuse(counted, length, found)
     return found
-
-
-def shuffled(ids: Any, seed: int) -> np.ndarray:
-    """The same tokens in random order over the whole corpus: shares stay, all context goes.
-
-    Args:
-        ids: any shape. seed: of NumPy's default generator.
-
-    >>> sorted(shuffled([[0, 1], [2, 3]], 0).ravel().tolist())
-    [0, 1, 2, 3]
-    """
-    ids = np.asarray(ids)
-    order = np.random.default_rng(check_whole("seed", seed, 0)).permutation(ids.size)
-    return ids.ravel()[order].reshape(ids.shape)
 
 
 def _tokens(text: str) -> Iterator[str]:

@@ -108,14 +108,9 @@ def mean_loss(params: Tree, tokens: Array) -> Array:
     >>> round(float(mean_loss(params, jnp.array([[0, 1, 2]]))), 4)  # ln 3
     1.0986
     """
-    logits = jnp.matmul(last_residual(params, tokens[:, :-1]), params["outer"]["output"])
+    logits = jnp.matmul(attention_scores(params, tokens[:, :-1])[1], params["outer"]["output"])
     own = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=-1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - own)
-
-
-def last_residual(params: Tree, token: Array) -> Array:
-    """`h_N` `[B, T, V]` of inputs `[B, T]`."""
-    return attention_scores(params, token)[1]
 
 
 def attention_scores(params: Tree, token: Array) -> tuple[list[Array], Array]:

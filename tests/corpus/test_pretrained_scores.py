@@ -13,8 +13,8 @@ from jaxfeat.corpus.pretrained_scores import (
     make_theories,
     pretrained_scores,
     score_model,
-    shuffle_tokens,
 )
+from jaxfeat.corpus.sequences import shuffle_tokens
 from jaxfeat.corpus.token_maps import token_maps
 from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
 from jaxfeat.models.pretrained import load

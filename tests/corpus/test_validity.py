@@ -46,11 +46,11 @@ def test_written_out(monkeypatch):
         np.testing.assert_allclose(departures(params_of(many, "float64"), TOKENS), found)
         early = departures(params_of(few, "float64"), TOKENS)
     assert np.all(np.array(early) < np.array(found))
-    assert early.first == "prediction" and early.prediction > 10 * early.attention
+    assert early.attention < early.prediction  # order 4 in s eta against order 1
     assert set(validity.ASSUMPTIONS) == set(Departures._fields)
 
 
 def test_zero_weights():
-    """Nothing is left at zero weights."""
+    """Nothing is left at zero weights but the rounding of float32, 2^-24 = 6e-8, in 1 / V."""
     zero = params_of(jax.tree.map(np.zeros_like, learned("markov", 3, 20, 0.05)))
     assert departures(zero, TOKENS) == pytest.approx((0, 0, 0), abs=1e-7)

@@ -7,7 +7,7 @@ import pytest
 
 from jaxfeat.data.stories import make_stories
 from jaxfeat.data.text import read_corpus
-from jaxfeat.data.words import UNKNOWN, shuffled, split_words, word_sequences
+from jaxfeat.data.words import UNKNOWN, split_words, word_sequences
 from jaxfeat.types import UserError
 
 TALES = [
@@ -78,16 +78,6 @@ def test_corpus_file(tmp_path):
     stories = read_corpus(tmp_path / "two.txt").stories
     one, two = (word_sequences(stories, 6, 2) for _ in range(2))
     assert np.array_equal(one.ids, two.ids) and one[0] == two[0]
-
-
-def test_shuffled():
-    """The same tokens, another order, one seed one order."""
-    ids = word_sequences([s.tagged.text for s in make_stories(1, 4)], 50, 8).ids
-    mixed = shuffled(ids, 3)
-    assert mixed.shape == ids.shape and mixed.dtype == ids.dtype
-    assert np.array_equal(np.bincount(mixed.ravel()), np.bincount(ids.ravel()))
-    assert np.array_equal(mixed, shuffled(ids, 3)) and not np.array_equal(mixed, shuffled(ids, 4))
-    assert (mixed == ids).mean() < 0.3
 
 
 def test_refusals():

@@ -68,7 +68,7 @@ def test_zero_and_gaussian():
     assert float(onehot.mean_loss(params, jnp.asarray(TOKENS))) == pytest.approx(np.log(V))
     config = OneHotConfig(40, 30, 2, scale=0.1)
     drawn = make_onehot(config).init(jax.random.key(1))["blocks"]["value"]
-    assert float(jnp.std(drawn)) == pytest.approx(0.1, rel=0.1)
+    assert float(jnp.std(drawn)) == pytest.approx(0.1, rel=0.1)  # 8 deviations of 3,200 draws
 
 
 @pytest.mark.parametrize("field, value", [("vocab", 0), ("length", 0), ("layers", 0),
