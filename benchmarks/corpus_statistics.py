@@ -1,6 +1,6 @@
 """How long do the statistics of a text take, against the einsum form, and in how much memory?
 
-    python -m benchmarks.corpus_statistics                   # two minutes on 2 quiet cores
+    python -m benchmarks.corpus_statistics                   # V 3,000, T 200, a million tokens
     python -m benchmarks.corpus_statistics --preset smoke
 
 A generated corpus (Zipf's law, independent draws) is counted whole and by a quarter: memory must
