@@ -35,7 +35,7 @@ class Config:
     """Inputs T of a sequence."""
     einsum_vocab: int = 500
     """V where the einsum form fits."""
-    einsum_sequences: int = 16
+    einsum_sequences: int = 512
     """Sequences there."""
     repeats: int = 5
     """Times that both forms run there."""
