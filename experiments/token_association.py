@@ -3,10 +3,13 @@
     python -m experiments.token_association                  # quick: generated stories
     python -m experiments.token_association --preset local --data.path FILE   # stories of your own
     python -m experiments.token_association --preset paper   # full size, on a GPU
+    python -m experiments.token_association --preset checkpoints --models FOLDER...
 
 An attention-only model of one-hot tokens descends from zero weights. Expected (arXiv 2601.19208,
 sections 4 and 5): early on each weight is a composition of three statistics of the text, with
 cosines above .99 in all blocks, and attention goes to tokens that foretell the next one.
+`checkpoints` asks the same of revisions of one model: a ladder that `experiments.tinystories` left,
+or folders such as Pythia's.
 """
 
 import hashlib
@@ -16,8 +19,10 @@ from typing import Any
 from experiments.token_association_config import Config, DataConfig, check_settings
 from experiments.token_association_data import load_data, make_maps
 from experiments.token_association_figures import all_figures
+from experiments.token_association_maps import report
 from experiments.token_association_measures import Found, measure
 from experiments.token_association_numbers import claims, ending, numbers
+from experiments.token_association_revisions import open_subject
 from experiments.token_association_tables import all_tables, write_tables
 from experiments.token_association_training import descend, first_rows
 from jaxfeat.report import page
@@ -44,12 +49,18 @@ PRESETS = {
         rate=0.05, ladder=(20, 100, 320, 960, 1600, 3200), batch=2048, at_once=256,
         statistics="first", evaluated=256,
     ),
+    "checkpoints": Config(
+        data=DataConfig(length=128, sequences=0), models=("runs/tinystories-quick",),
+    ),
 }  # fmt: skip
 
 
 def check(config: Config) -> None:
     """Refuse settings and texts that cannot work before anything is written."""
     check_settings(config)
+    if config.models:
+        open_subject(config)
+        return
     data = load_data(config.data, config.seed)
     if config.batch > len(data.tokens):
         raise UserError(f"--batch: {config.batch} given, the text has {len(data.tokens)} sequences")
@@ -61,7 +72,9 @@ def check(config: Config) -> None:
 
 
 def main(config: Config, workdir: Path) -> dict[str, Any]:
-    """Descend to the last rung (rungs that are kept are not made again), then report."""
+    """Descend to the last rung, or score checkpoints (what is kept is not made again); report."""
+    if config.models:
+        return report(config, open_subject(config), workdir)
     data = load_data(config.data, config.seed)
     print(data.told, flush=True)
     digest = hashlib.sha256(data.tokens.tobytes()).hexdigest()

@@ -7,6 +7,8 @@ from experiments.toy_config import need
 from jaxfeat.data.text import BOUNDARIES
 from jaxfeat.data.words import HOW
 
+DTYPES = ("float32", "bfloat16")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -21,7 +23,7 @@ class DataConfig:
     boundary: str = "auto"
     """What parts the stories of a text file."""
     vocab: int = 500
-    """Words that have an id, V (the most frequent)."""
+    """Words that have an id, V (the most frequent); checkpoints have their own."""
     length: int = 32
     """Positions of a sequence, T; it has T+1 tokens."""
     how: str = "auto"
@@ -57,6 +59,14 @@ class Config:
     """Neighbours of a word."""
     evaluated: int = 512
     """Sequences that losses and attention ranks are taken on, at most."""
+    models: tuple[str, ...] = ()
+    """Checkpoints that are scored in place of a descent: a ladder of experiments.tinystories, or
+    folders of Hugging Face's format in the order of training. Their tokenizer cuts the text; of
+    the other settings only data, seed, run and dtype apply."""
+    run: int = 0
+    """Which of a ladder's runs, from 0."""
+    dtype: str = "float32"
+    """Of the parameters of folders: float32 or bfloat16."""
 
 
 def check_settings(config: Config) -> None:
@@ -76,6 +86,8 @@ def check_settings(config: Config) -> None:
     need("at_once", c.at_once <= c.batch or not c.batch, c.at_once, f"0..{c.batch}, --batch")
     for name, least in (("stories", 0), ("vocab", 2), ("length", 2), ("sequences", 0)):
         need(f"data.{name}", getattr(d, name) >= least, getattr(d, name), f"at least {least}")
+    need("run", c.run >= 0, c.run, "0 or more")
+    need("dtype", c.dtype in DTYPES, c.dtype, " or ".join(DTYPES))
     need("data.stories", bool(d.path) or d.stories >= 16, d.stories, "at least 16 generated ones")
     need("data.how", d.how in HOW, d.how, ", ".join(HOW))
     need("data.boundary", d.boundary in BOUNDARIES, d.boundary, ", ".join(BOUNDARIES))

@@ -32,7 +32,8 @@ STEP = re.compile(r"step[-_]?(\d+)")
 
 class Checkpoint(NamedTuple):
     """One revision. `vocab` counts the tokens that its model has; `tokenizer` is the SHA-256 of
-    its tokenizer, None without one; `digest` gives one of its weights."""
+    its tokenizer, None without one, which `tokenizer_at` holds; `digest` gives one of its
+    weights."""
 
     name: str
     step: int | None
@@ -42,6 +43,7 @@ class Checkpoint(NamedTuple):
     sizes: Any  # equal where the models have one shape
     load: Callable[[], tuple[Decoder, Tree]]
     digest: Callable[[], str]
+    tokenizer_at: Path | None = None
 
 
 def open_checkpoints(
@@ -97,7 +99,7 @@ def ladder_checkpoints(folder: str | os.PathLike, *, seed: int = 0) -> list[Chec
         Checkpoint(
             f"step {step}", step, folder, decoder.vocab, told, config,
             partial(_of_ladder, decoder, variant, folder, step, seeds, seed),
-            partial(_ladder_digest, folder, step, seed),
+            partial(_ladder_digest, folder, step, seed), result / "tokenizer.json",
         )
         for step in steps
     ]  # fmt: skip
@@ -201,10 +203,11 @@ def _of_folder(folder: Path, dtype: str) -> Checkpoint:
         sizes = family_of(raw).read_config(raw, dtype)
     except (TypeError, ZeroDivisionError, OverflowError) as error:
         raise UserError(f"{file}: a value is no size of a model ({error})") from None
-    vocab, tokenizer = sizes.vocab, None
+    vocab, tokenizer, place = sizes.vocab, None, None
     if (folder / "tokenizer.json").is_file() or (folder / "merges.txt").is_file():
         found = read_tokenizer(folder)
         vocab, tokenizer = min(vocab, found.get_vocab_size()), tokenizer_digest(found)
+        place = folder
 
     def read() -> tuple[Decoder, Tree]:
         model = load(folder, dtype)
@@ -213,5 +216,5 @@ def _of_folder(folder: Path, dtype: str) -> Checkpoint:
     step = STEP.search(folder.name)
     return Checkpoint(
         folder.name, int(step.group(1)) if step else None, folder, vocab, tokenizer, sizes, read,
-        lambda: digest_of(files),
+        lambda: digest_of(files), place,
     )  # fmt: skip
