@@ -64,12 +64,17 @@ def blocks(scores: Scores) -> int:
 
 def best(scores: Scores, score: str) -> int:
     """The checkpoint at which the mean over blocks agrees best with the text."""
-    return int(np.argmax(scores.beyond[TEXT][score].mean(axis=1)))
+    return int(np.argmax(_known(scores, score).mean(axis=1)))
 
 
 def peaks(scores: Scores, score: str) -> np.ndarray:
     """`[N]` the checkpoint at which each block agrees best."""
-    return np.argmax(scores.beyond[TEXT][score], axis=0)
+    return np.argmax(_known(scores, score), axis=0)
+
+
+def _known(scores: Scores, score: str) -> np.ndarray:
+    """`[C, N]` agreement with the text; -1 where a model has nothing but the all-ones matrix."""
+    return np.nan_to_num(scores.beyond[TEXT][score], nan=-1.0)
 
 
 def claims(scores: Scores) -> list[Claim]:
@@ -78,8 +83,8 @@ def claims(scores: Scores) -> list[Claim]:
         _follows(scores, EMBEDDING, "Embeddings follow the text in every block", 0),
         _follows(scores, ATTENTION, "Attention follows the text in every block but the first", 1),
     ]
-    for score, name in ((EMBEDDING, "Embeddings"), (ATTENTION, "Attention")):
-        made.append(_drifts(scores, score, f"{name} agree early and drift with training"))
+    made.append(_drifts(scores, EMBEDDING, "Embeddings agree early and drift with training"))
+    made.append(_drifts(scores, ATTENTION, "Attention agrees early and drifts with training"))
     made.append(_in_order(scores))
     return made
 
@@ -90,6 +95,8 @@ def _follows(scores: Scores, score: str, name: str, first: int) -> Claim:
     own, control = (scores.beyond[t][score][at, first:] for t in (TEXT, CONTROL))
     if not len(own):
         return Claim(name, "undecided", "The model has one block.")
+    if not np.isfinite(own - control).all():
+        return Claim(name, "undecided", "Of a map nothing is left without the all-ones matrix.")
     worst = int(np.argmin(own - control))
     words = (
         f"At {scores.names[at]}, where the mean over blocks is highest, the cosine is "
@@ -103,7 +110,7 @@ def _drifts(scores: Scores, score: str, name: str) -> Claim:
     """Is the best checkpoint one before the last?"""
     if len(scores.names) < 3:
         return Claim(name, "undecided", "Three checkpoints or more are needed.")
-    mean, at = scores.beyond[TEXT][score].mean(axis=1), best(scores, score)
+    mean, at = _known(scores, score).mean(axis=1), best(scores, score)
     words = (
         f"Mean cosine over blocks: {mean[0]:.3f} at {scores.names[0]}, highest at "
         f"{scores.names[at]} ({mean[at]:.3f}), {mean[-1]:.3f} at {scores.names[-1]}."

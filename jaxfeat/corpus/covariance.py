@@ -12,10 +12,21 @@ import numpy as np
 
 
 class Side(NamedTuple):
-    """One covariance: its Frobenius norm, and the sum of all its entries."""
+    """One covariance: its Frobenius norm, the sum of all its entries, and what share of the squared
+    norm may be rounding."""
 
     norm: float
     ones: float
+    rounding: float
+
+
+def rounding_of(dtype: np.dtype | str) -> float:
+    """The share of a squared norm that sums of such numbers may miss.
+
+    >>> rounding_of("float64") < 2e-14 < 1e-6 < rounding_of("float32")
+    True
+    """
+    return 64 * float(np.finfo(dtype).eps)
 
 
 class Agreement(NamedTuple):
@@ -37,21 +48,25 @@ def centre_rows(m: np.ndarray) -> np.ndarray:
 def side_of(factor: np.ndarray) -> Side:
     """Norm and sum of `F F^T` out of the thin factor `[n, d]`.
 
-    >>> side_of(np.array([[1.0], [2.0]]))
-    Side(norm=5.0, ones=9.0)
+    >>> side_of(np.array([[1.0], [2.0]]))[:2]
+    (5.0, 9.0)
     """
-    return gram_side(gram(factor), factor.sum(axis=0, dtype=np.float64))
+    rounding = rounding_of(factor.dtype)
+    return gram_side(gram(factor), factor.sum(axis=0, dtype=np.float64), rounding)
 
 
-def gram_side(inner: np.ndarray, sums: np.ndarray, root: np.ndarray | None = None) -> Side:
+def gram_side(
+    inner: np.ndarray, sums: np.ndarray, rounding: float, root: np.ndarray | None = None
+) -> Side:
     """Norm and sum of `F R (F R)^T` out of `F^T F`, the column sums of F, and R.
 
     Args:
-        inner: `[d, d]`. sums: `[d]`. root: `[d, d]`; by default the identity.
+        inner: `[d, d]`. sums: `[d]`. rounding: of the factor's numbers (`rounding_of`).
+        root: `[d, d]`; by default the identity.
     """
     if root is not None:
         inner, sums = root.T @ inner @ root, sums @ root
-    return Side(float(np.linalg.norm(inner)), float(sums @ sums))
+    return Side(float(np.linalg.norm(inner)), float(sums @ sums), rounding)
 
 
 def gram(factor: np.ndarray) -> np.ndarray:
@@ -80,7 +95,7 @@ def agreement(inner: float, a: Side, b: Side, rows: int) -> Agreement:
         inner: `<Ca, Cb>`. a, b: the sides. rows: n.
 
     Returns:
-        NaN where a side has nothing left.
+        NaN where a side has nothing left but rounding.
 
     >>> one, two = side_of(np.array([[1.0], [0.0]])), side_of(np.array([[1.0], [1.0]]))
     >>> found = agreement(1.0, one, two, 2)
@@ -89,7 +104,7 @@ def agreement(inner: float, a: Side, b: Side, rows: int) -> Agreement:
     """
     cosine = _ratio(inner, a.norm**2, b.norm**2)
     left = [side.norm**2 - (side.ones / rows) ** 2 for side in (a, b)]
-    rounding = [1e-14 * side.norm**2 for side in (a, b)]
+    rounding = [side.rounding * side.norm**2 for side in (a, b)]
     if any(x <= small for x, small in zip(left, rounding, strict=True)):
         return Agreement(cosine, math.nan)
     return Agreement(cosine, _ratio(inner - a.ones * b.ones / rows**2, *left))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfeat.corpus.covariance import Side
+from jaxfeat.corpus.covariance import Side, rounding_of
 from jaxfeat.corpus.products import (
     Corpus,
     blocks_of,
@@ -238,5 +238,5 @@ def _large_map(
     if not len(kept):
         raise UserError("tokens: no row of the map is left; more or longer sequences needed")
     sums = transposed(np.ones((len(kept), 1))).astype(np.float64)
-    side = Side(float(np.sqrt(squares)), float(np.sum(sums**2)))
+    side = Side(float(np.sqrt(squares)), float(np.sum(sums**2)), rounding_of(corpus.dtype))
     return LargeMap(kept, corpus.vocab - seen, seen - len(kept), side, transposed)

@@ -17,6 +17,7 @@ from jaxfeat.corpus.covariance import (
     gram,
     gram_side,
     root_of,
+    rounding_of,
     side_of,
 )
 from jaxfeat.corpus.large_maps import LargeMap, attention_map, value_map
@@ -181,7 +182,7 @@ def score_attention(query: np.ndarray, key: np.ndarray, theory: LargeMap) -> lis
 
     def score(part: slice) -> Agreement:
         root = root_of(inner[part, part])
-        side = gram_side(squares[part, part], sums[part], root)
+        side = gram_side(squares[part, part], sums[part], rounding_of(q.dtype), root)
         # |through R|^2 = tr(R^T (through^T through) R)
         mixed = np.vdot(gram(through[:, part]), inner[part, part])
         return agreement(float(mixed), side, theory.side, len(theory.rows))
