@@ -2,9 +2,12 @@
 
 import json
 
+import jax
 import numpy as np
 
 from jaxfeat.io.safetensors import save_tensors
+from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
+from jaxfeat.train.checkpoint import save_checkpoint
 
 SIZES = {"vocab_size": 23, "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
          "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4}  # fmt: skip
@@ -26,6 +29,7 @@ NORMS = {
                "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
 }  # fmt: skip
+LADDER = {"length": 4, "width": 8, "heads": 2, "layers": 1}
 PIECES = ["<pad>", "<eos>", "<bos>", "<unk>", "▁", "a", "b", "c", "d", "ab", "▁a", "▁ab", "cd",
           "abc", "<0x0A>", "<0xC3>", "<0xA9>", "\n\n", "<b>", "e", "▁c", "▁cd", "ea"]  # fmt: skip
 TYPES = [3, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6, 6, 4, 4, 1, 1, 1, 1]
@@ -136,3 +140,13 @@ def write_gguf(path, metadata, tensors, raw_types=None):
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def result_folder(folder, vocab, seeds=2):
+    """What a run of stories leaves: config, tokenizer, a ladder of three steps."""
+    init = jax.jit(jax.vmap(make_gpt2(GPT2Config(vocab=vocab, **LADDER)).init))
+    for step in (0, 1, 4):
+        params = init(jax.random.split(jax.random.key(step), seeds))
+        save_checkpoint(folder / "ladder" / "standard", step, params, kept=None)
+    (folder / "config.json").write_text(json.dumps(LADDER | {"seeds": seeds}))
+    return folder, params

@@ -11,6 +11,7 @@ from jaxfeat.corpus.covariance import (
     gram,
     gram_side,
     root_of,
+    rounding_of,
     side_of,
 )
 
@@ -41,6 +42,17 @@ def test_nothing_left():
     assert all(math.isnan(x) for x in agreement(0.0, zero, other, 5))
 
 
+def test_only_rounding_is_left():
+    """Rows of one direction in float32: their covariance is all ones but for rounding."""
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(30)
+    factor = (row / np.linalg.norm(row) + 1e-5 * rng.standard_normal((50, 30))).astype(np.float32)
+    exact = factor.astype(np.float64)
+    assert math.isnan(agreement(1.0, side_of(factor), side_of(factor), 50).beyond)
+    same = agreement(side_of(exact).norm ** 2, side_of(exact), side_of(exact), 50)
+    assert same.beyond == pytest.approx(1, rel=1e-5)  # 1e-9 of it is left
+
+
 def test_through_a_root():
     """Norm and sum of `F R R^T F^T`, also where `R R^T` is singular."""
     rng = np.random.default_rng(1)
@@ -49,6 +61,6 @@ def test_through_a_root():
     root = root_of(k.T @ k)
     np.testing.assert_allclose(root @ root.T, k.T @ k, atol=1e-12)
     whole = (f @ k.T) @ (f @ k.T).T
-    found = gram_side(gram(f), f.sum(axis=0), root)
+    found = gram_side(gram(f), f.sum(axis=0), rounding_of(f.dtype), root)
     assert found.norm == pytest.approx(np.linalg.norm(whole), rel=1e-12)
     assert found.ones == pytest.approx(whole.sum(), rel=1e-12)

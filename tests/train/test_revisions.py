@@ -6,27 +6,13 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from pretrained_files import LLAMA, weights, write_folder
+from pretrained_files import LLAMA, result_folder, weights, write_folder
 
 from jaxfeat.io.tokenizer import save_tokenizer, train_tokenizer
-from jaxfeat.train.checkpoint import save_checkpoint
 from jaxfeat.train.revisions import check_checkpoints, ladder_checkpoints, open_checkpoints
 from jaxfeat.types import UserError
 
-SIZES = {"length": 4, "width": 8, "heads": 2, "layers": 1}
 TEXTS = ["a cat sat on a mat", "a dog ran"]
-
-
-def result_folder(folder, vocab, seeds=2):
-    """What a run of stories leaves: config, tokenizer, a ladder of three steps."""
-    from jaxfeat.models.gpt2 import GPT2Config, make_gpt2
-
-    init = jax.jit(jax.vmap(make_gpt2(GPT2Config(vocab=vocab, **SIZES)).init))
-    for step in (0, 1, 4):
-        params = init(jax.random.split(jax.random.key(step), seeds))
-        save_checkpoint(folder / "ladder" / "standard", step, params, kept=None)
-    (folder / "config.json").write_text(json.dumps(SIZES | {"seeds": seeds}))
-    return folder, params
 
 
 def test_ladder(tmp_path):
