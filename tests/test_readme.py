@@ -23,6 +23,7 @@ README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
 OWN, FEATURES = "# a model of your own", "# features of your own"
 PRETRAINED = "# features of a pretrained model"
+ASSOCIATION = "# first weights from a text"
 NOTEBOOK = README.parent / "docs" / "bring_your_own.ipynb"
 
 
@@ -40,7 +41,7 @@ def run(code, folder):
 
 def test_split_and_ledger(tmp_path, capsys):
     """The two library examples, one after the other: parts and remainder add up to the fall."""
-    mine = [b for b in BLOCKS if not b.startswith((OWN, FEATURES, PRETRAINED))]
+    mine = [b for b in BLOCKS if not b.startswith((OWN, FEATURES, PRETRAINED, ASSOCIATION))]
     told = run("\n".join(mine), tmp_path)["told"]
     total = told.direct + told.precached + told.shared + told.remainder
     np.testing.assert_allclose(total, told.risk_start - told.risk_stop, rtol=1e-9)
@@ -91,6 +92,14 @@ def test_pretrained(tmp_path, monkeypatch, capsys):
     assert len(told) == 5 and all(line.startswith("feature ") for line in told)
     assert np.isfinite(found["scores"].q[found["strongest"]]).all()
     assert found["effects"].counted.all()
+
+
+def test_association(tmp_path, capsys):
+    """Every weight follows its closed form; the neighbours are words of the text."""
+    run(block(ASSOCIATION), tmp_path)
+    *rows, last = capsys.readouterr().out.splitlines()
+    assert len(rows) == 7 and all(float(row.split()[-1]) > 0.99 for row in rows), rows
+    assert last.startswith("lived: ") and len(last.split()) == 6
 
 
 def test_notebook(tmp_path, capsys):
