@@ -4,6 +4,7 @@ Sequences are taken a few at a time, so that memory follows V^2 and not the size
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,14 +50,17 @@ def prefix_sums(tokens: Array, vocab: int, chunk: int) -> tuple[Array, Array, Ar
     weights[:2, 1:, :length] = prefix_weights(length)
     weights[2, :length, :length] = weights[0, 1:, :length]
 
-    def add(tables: tuple, some: Array) -> tuple[tuple, None]:
-        at = _flat(some[:, s], some[:, j], vocab)
-        added = (jnp.broadcast_to(w[s, j], at.shape) for w in weights)
-        return tuple(x.at[at].add(w, mode="drop") for x, w in zip(tables, added)), None
+    by_pair = jnp.asarray(weights[:, s, j].T)  # one place of three numbers a pair: memory is slow
 
-    zero = tuple(jnp.zeros(vocab * vocab, jnp.float64) for _ in range(3))
+    def add(table: Array, some: Array) -> tuple[Array, None]:
+        at = _flat(some[:, s], some[:, j], vocab)
+        added = jnp.broadcast_to(by_pair, (*at.shape, len(weights)))
+        return table.at[at].add(added, mode="drop"), None
+
+    zero = jnp.zeros((vocab * vocab, len(weights)), jnp.float64)
     sums, _ = jax.lax.scan(add, zero, _in_chunks(tokens, chunk))
-    return tuple(x.reshape(vocab, vocab) for x in sums)  # type: ignore[return-value]
+    context, context2, current = sums.T.reshape(-1, vocab, vocab)
+    return context, context2, current
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
@@ -67,35 +71,64 @@ def attention_sums(tokens: Array, score: Array, chunk: int) -> tuple[Array, Arra
         tokens: `[N, T+1]`.
         score: H `[V, V]`; q[t, j] = (1/t) (g[t, j] - mean_{m <= t} g[t, m]), g[t, j] = H[y_t, x_j].
     """
-    length, vocab = tokens.shape[1] - 1, len(score)
-    t, j = np.tril_indices(length)
-    offset = t - j
+    vocab, pairs = len(score), fold_pairs(tokens.shape[1] - 1)
 
     def add(sums: tuple, some: Array) -> tuple[tuple, None]:
-        table, delta = sums
-        q = jnp.where(some[:, :1] < 0, 0.0, gradient_scores(some, score)[:, t, j])
-        at = _flat(some[:, t], some[:, j], vocab)
-        return (
-            table.at[at].add(q, mode="drop"),
-            delta.at[offset].add(jnp.sum(q, axis=0), mode="promise_in_bounds"),
-        ), None
+        table, by_place = sums
+        q = jnp.where(some[:, :1, None] < 0, 0.0, _folded_scores(some, score, pairs))
+        at = _flat(some[:, pairs.t], some[:, pairs.j], vocab)
+        return (table.at[at].add(q, mode="drop"), by_place + jnp.sum(q, axis=0)), None
 
-    zero = jnp.zeros(vocab * vocab, jnp.float64), jnp.zeros(length, jnp.float64)
-    (table, delta), _ = jax.lax.scan(add, zero, _in_chunks(tokens, chunk))
+    zero = jnp.zeros(vocab * vocab, jnp.float64), jnp.zeros(pairs.t.shape, jnp.float64)
+    (table, by_place), _ = jax.lax.scan(add, zero, _in_chunks(tokens, chunk))
+    delta = jnp.zeros(tokens.shape[1] - 1, jnp.float64).at[pairs.t - pairs.j].add(by_place)
     return table.reshape(vocab, vocab), delta
 
 
 def gradient_scores(tokens: Array, score: Array) -> Array:
     """q `[N, T, T]` of sequences `[N, T+1]`: 0 for j > t (see `attention_sums`)."""
     length = tokens.shape[1] - 1
-    t, j = np.tril_indices(length)
-    seen = np.tril(np.ones((length, length), bool))
-    size = np.arange(1, length + 1)[:, None]
-    read = score[tokens[:, t + 1], tokens[:, j]]  # the lower triangle alone: reading is dear
-    row = np.arange(length)[:, None]
-    g = jnp.where(seen, read[:, row * (row + 1) // 2 + np.minimum(np.arange(length), row)], 0.0)
-    mean = jnp.sum(g, axis=-1, keepdims=True) / size
-    return jnp.where(seen, (g - mean) / size, 0.0)
+    pairs = fold_pairs(length)
+    q = _folded_scores(tokens, score, pairs)
+    return jnp.zeros((len(tokens), length, length), q.dtype).at[:, pairs.t, pairs.j].add(q)
+
+
+class Pairs(NamedTuple):
+    """Pairs j <= t < T as a rectangle `[(T + 1) // 2, T + 1]` without waste: row t goes on with row
+    T - 1 - t. The middle row of an odd T stands twice; `once` is False at its second time."""
+
+    t: np.ndarray
+    j: np.ndarray
+    first: np.ndarray  # where a row's first part is
+    once: np.ndarray
+
+
+def fold_pairs(length: int) -> Pairs:
+    """The pairs of T places.
+
+    >>> pairs = fold_pairs(3)
+    >>> list(zip(pairs.t[pairs.once].tolist(), pairs.j[pairs.once].tolist()))
+    [(0, 0), (2, 0), (2, 1), (2, 2), (1, 0), (1, 1)]
+    """
+    row, column = np.arange((length + 1) // 2)[:, None], np.arange(length + 1)
+    first = column <= row
+    other = length - 1 - row
+    return Pairs(
+        t=np.where(first, row, other),
+        j=np.where(first, column, column - row - 1),
+        first=first,
+        once=first | (other != row),
+    )
+
+
+def _folded_scores(tokens: Array, score: Array, pairs: Pairs) -> Array:
+    """q `[N, R, T+1]` at the folded pairs; 0 at what stands twice."""
+    at = tokens[:, pairs.t + 1] * len(score) + tokens[:, pairs.j]
+    g = score.ravel().at[at].get(mode="clip")
+    total = lambda part: jnp.sum(jnp.where(part, g, 0.0), axis=-1, keepdims=True)
+    size = pairs.t + 1
+    mean = jnp.where(pairs.first, total(pairs.first), total(~pairs.first)) / size
+    return jnp.where(pairs.once, (g - mean) / size, 0.0)
 
 
 def _flat(row: Array, column: Array, vocab: int) -> Array:
