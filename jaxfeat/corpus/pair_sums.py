@@ -124,7 +124,7 @@ def fold_pairs(length: int) -> Pairs:
 def _folded_scores(tokens: Array, score: Array, pairs: Pairs) -> Array:
     """q `[N, R, T+1]` at the folded pairs; 0 at what stands twice."""
     at = tokens[:, pairs.t + 1] * len(score) + tokens[:, pairs.j]
-    g = score.ravel().at[at].get(mode="clip")
+    g = jnp.ravel(score).at[at].get(mode="clip")
     total = lambda part: jnp.sum(jnp.where(part, g, 0.0), axis=-1, keepdims=True)
     size = pairs.t + 1
     mean = jnp.where(pairs.first, total(pairs.first), total(~pairs.first)) / size
